@@ -13,7 +13,7 @@ from compbench.api.schemas import RunRequest
 from compbench.store.listing import Listing, glimpse
 
 MOST_RUNS = 9
-"""Largest number of runs of a task, method and preset that are looked at; their median is all that is needed."""
+"""At most this many runs of a task, method and preset are read, which is enough for their median."""
 
 
 class Took(NamedTuple):
@@ -26,7 +26,7 @@ class Took(NamedTuple):
 
 
 def seconds_taken(listing: Listing, presets: Iterable[str], *, on_gpu: bool) -> Iterator[Took]:
-    """What runs at presets took on a CPU or on GPUs: of each task and method up to `MOST_RUNS` runs that were not resumed."""
+    """Durations of runs at some presets, on CPUs or on GPUs: up to `MOST_RUNS` runs of each task and method, none resumed."""
     wanted = frozenset(presets)
     paths: dict[tuple[str, str, str], list[Path]] = defaultdict(list)
     for run, own in listing.runs():
@@ -37,27 +37,29 @@ def seconds_taken(listing: Listing, presets: Iterable[str], *, on_gpu: bool) -> 
 
 
 def _seconds(path: Path, on_gpu: bool) -> float:
-    """Seconds of a run; 0 if it did not finish at one go, or ran on the other kind of device."""
+    """Seconds of a run; 0 if it did not finish without a break, or ran on the other kind of device."""
     seen = glimpse(path)
     counts = seen is not None and seen.status == "ok" and not seen.resumed and (seen.device_class != "cpu") == on_gpu
     return seen.seconds if seen is not None and counts else 0.0
 
 
 def longest_first(requests: Sequence[RunRequest], known: Iterable[Took]) -> list[int]:
-    """The places of the requests, longest run first, so that none of the long ones is left at the end; unknown ones first."""
+    """The positions of the requests, longest run first, so that no long run starts last; runs of unknown length come first."""
     seconds = expected_seconds(requests, known)
     return sorted(range(len(requests)), key=lambda place: -(float("inf") if (took := seconds[place]) is None else took))
 
 
 def expected_seconds(requests: Sequence[RunRequest], known: Iterable[Took]) -> list[float | None]:
-    """Seconds of each run, by the finished runs of its preset.
+    """Estimated seconds of each run, from the finished runs at its preset.
 
-    The median of its method's runs on its task; else, by the tasks u that it ran on and the methods n that ran on both,
+    This is the median of its method's runs on its task; if there are none, with tasks u that the method ran on and methods n that
+    ran on both,
 
         seconds(method, task) = median over u of ( seconds(method, u) * median over n of seconds(n, task) / seconds(n, u) )
 
-    A method without such tasks is taken to be the median of the task's methods; None where the task has no runs.
-    Settings are not looked at, nor is the machine, so it is a guide to what a sweep costs and no more.
+    A method without such tasks gets the median of the task's methods; None if the task has no runs.  The estimate ignores
+    settings
+    and machine, so it is only a rough guide.
     """
     took: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for task, method, preset, seconds in known:
@@ -80,6 +82,6 @@ def _expected(place: tuple[str, str], method: str, known: Mapping[tuple[str, str
 
 
 def hours_of(seconds: Sequence[float | None]) -> str:
-    """Hours of runs one after another, to a tenth; "" where those of one are unknown."""
+    """Total hours of some runs, to a tenth; "" if the seconds of one are unknown."""
     known = [took for took in seconds if took is not None]
     return f"{sum(known) / 3600:.1f}" if len(known) == len(seconds) else ""

@@ -1,4 +1,4 @@
-"""Which of many runs exist already: by the names in the store, then by identities, before any executor is asked."""
+"""Find which of many runs exist already, by the names in the store and then by identities, before an executor starts."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def known(asked: Sequence[Asked], listing: Listing, facts: RunFacts, *, every: b
     """What is known of each run, in order.
 
     Args:
-        asked: what would be run.
+        asked: the requested runs.
         listing: the names in their store.
-        facts: the process that finds identities.
-        every: find all identities, and refuse a request that cannot run here.  Otherwise only those of requests with a record of
-            such a name: a run without one does not exist.
+        facts: the process that computes identities.
+        every: compute all identities, and refuse a request that cannot run here.  Otherwise compute only the identities of
+            requests whose names are in the store, because other runs do not exist.
 
     Raises:
-        CompbenchError: identities could not be found; with `every`, also a request that is wrong.
+        CompbenchError: identities could not be computed; with `every`, also if a request is wrong.
     """
     paths = [listing.of(one.request) for one in asked]
     places = [place for place, own in enumerate(paths) if every or own]

@@ -41,7 +41,7 @@ def _are_settings(values: dict[str, Json]) -> dict[str, Json]:
                 f"{name} has a date or a time, which settings do not accept; write numbers, or text in quotes"
             ) from error
         if depth > DEEPEST:
-            raise ValueError(f"{name} is nested more than {DEEPEST}-fold; no setting is")
+            raise ValueError(f"{name} is nested more than {DEEPEST} levels deep; no setting is")
     return values
 
 
@@ -106,7 +106,7 @@ def default_preset(name: str) -> str:
 
 
 def grids(name: str, preset: str) -> tuple[Grid, ...]:
-    """The grids of a sweep file under a preset.  Raises CompbenchError where it has none, naming those it has."""
+    """The grids of a sweep file at a preset.  Raises CompbenchError if it has none; the message names the presets that it has."""
     file = read(name)
     found: tuple[Grid, ...] = getattr(file, preset)
     if not found:

@@ -1,4 +1,4 @@
-"""What is kept of a job array in COMPBENCH_HOME/slurm/NAME: its job number, and for each member a ledger of what it finished.
+"""Files of a job array in COMPBENCH_HOME/slurm/NAME: its job number, and for each member a ledger of the runs it finished.
 
 Nodes write, and the submitting machine reads; nothing is unpickled from the cluster.
 """
@@ -41,7 +41,7 @@ class ArrayFacts(BaseModel):
         return sum(map(len, self.shares))
 
     def member(self, number: int) -> str:
-        """A member's name as SLURM says it; a single member is a plain job."""
+        """SLURM's name for a member; a single member is a plain job."""
         return self.job if len(self.shares) == 1 else f"{self.job}_{number}"
 
     def save(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class ArrayFacts(BaseModel):
 
 
 def arrays(slurm: Path) -> list[tuple[Path, ArrayFacts]]:
-    """The arrays that were submitted from a home, oldest first; a folder that is not one of them is passed over."""
+    """The arrays that were submitted from a home, oldest first; other folders are skipped."""
     found = []
     for path in slurm.glob(f"*/{ARRAY_FILE}"):
         with contextlib.suppress(CompbenchError, OSError):
@@ -63,17 +63,17 @@ def ledger_of(folder: Path, number: int) -> Path:
 
 
 def tell(ledger: Path, index: int, result: RunResult) -> None:
-    """Add a line to a ledger: the result of the run at a position of the member's share.  The record is what matters."""
+    """Add a line to a ledger: the result of the run at a position of the member's share.  The record itself is in the store."""
     line = json.dumps({"index": index, **result._asdict()}) + "\n"
     with contextlib.suppress(OSError), ledger.open("ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            line = line if file.read() == b"\n" else f"\n{line}"  # what a full disk or a kill cut stays a line of its own
+            line = line if file.read() == b"\n" else f"\n{line}"  # a line cut short by a kill stays separate
         file.write(line.encode())
 
 
 def read_ledger(path: Path) -> dict[int, RunResult]:
-    """What a member reported, by position in its share; the latest word on each.  A line that is not whole is passed over."""
+    """What a member last reported on each position of its share.  Incomplete lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""Facts about many runs before any starts: which method works on which task, and the identity of each request.
+"""Facts about many runs before one starts: which method works on which task, and the identity of each request.
 
 Methods are loaded in one sandboxed process (`isolated`); this process imports neither methods nor torch.
 """
@@ -28,9 +28,9 @@ Matrix = dict[str, dict[str, LineOfText]]
 """For each method and task, the matrix gives the reason why the method cannot work there; "" means that it can."""
 
 HOURS = 3600.0 * 4
-"""Longest wait for identities: those of two thousand requests take seconds, but a plugin's import may take minutes."""
+"""Longest wait for identities in seconds: two thousand requests take seconds, but a plugin's import may take minutes."""
 AT_A_TIME = 1000
-"""This many requests go into one call: a message has a largest size (`compbench.runner.channel.MAX_HEADER`)."""
+"""Number of requests in one call: the size of a message is limited (`compbench.runner.channel.MAX_HEADER`)."""
 
 
 @contextlib.contextmanager
@@ -41,11 +41,11 @@ def run_facts(home: Home) -> Iterator[RunFacts]:
 
 
 class RunFacts:
-    """One sandboxed process that is asked about runs; it starts with the first question and pays its imports once.
+    """One sandboxed process that answers questions about runs; it starts at the first question and imports plugins once.
 
     Args:
-        folder: from `isolated.scratch`.
-        home: of the runs.
+        folder: a folder from `isolated.scratch`.
+        home: the home of the runs.
     """
 
     def __init__(self, folder: Path, home: Home) -> None:
@@ -69,17 +69,17 @@ class RunFacts:
     def identities(
         self, requests: Sequence[RunRequest], *, elsewhere: Sequence[Sequence[str]] = (), pass_over: bool = False
     ) -> list[list[tuple[str, ...]]]:
-        """The identities of each request's run (`EqualCode.identities`), and after them those of the run on other devices.
+        """The identities of each request's run (`EqualCode.identities`), followed by its identities on other devices.
 
-        Nothing is trained.  Requests that differ in nothing but their seed are sent once.
+        Nothing is trained.  Requests that differ only in their seed are sent once.
 
         Args:
-            requests: what would be run.
-            elsewhere: for each request, classes of devices, which need not be here; none for any if it is empty.
-            pass_over: a request that cannot run here (a wrong setting, an extra that is not installed) has no identity.
+            requests: the requested runs.
+            elsewhere: for each request, other classes of devices, which this machine need not have; () means none.
+            pass_over: return no identity for a request that cannot run here (a wrong setting, an extra that is not installed).
 
         Raises:
-            Ended: a request is wrong and not to be passed over, or a process died of one.
+            Ended: a request is wrong and `pass_over` is false, or a process died.
         """
         asked = [(_alike(request), tuple(own)) for request, own in zip(requests, elsewhere or repeat(()), strict=False)]
         classes: dict[str, dict[str, None]] = {}
@@ -110,7 +110,7 @@ def _ways(specs: Sequence[RunSpec], classes: Sequence[str], wanted: Sequence[str
     """The identities of a run here and on the wanted classes of devices, each once.
 
     Args:
-        specs: with another seed: the one here, and that of each of `classes`; empty where it cannot run here.
+        specs: specs of the same run with another seed: here, and on each of `classes`; empty if it cannot run here.
     """
     if not specs:
         return []
@@ -121,7 +121,7 @@ def _ways(specs: Sequence[RunSpec], classes: Sequence[str], wanted: Sequence[str
 
 
 def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
-    """The matrix.  For a process of its own."""
+    """The matrix; this runs in a separate process."""
     registry = Registry(tuple(map(Path, plugins)))
 
     def loaded(kind: Kind) -> list[LoadResult]:
@@ -134,7 +134,7 @@ def reasons(progress: object, *, plugins: Sequence[str]) -> Iterator[Matrix]:
 def resolved(
     progress: object, *, requests: Sequence[str], elsewhere: Sequence[Sequence[str]], pass_over: bool
 ) -> Iterator[list[object]]:
-    """The spec of each request here and on other classes of devices.  For a process of its own."""
+    """The spec of each request here and on other classes of devices; this runs in a separate process."""
     with tempfile.TemporaryDirectory() as folder, collector_paused():
         resolver = Resolver(Path(folder))
         for facts, classes in zip(requests, elsewhere, strict=True):
@@ -150,10 +150,10 @@ def resolved(
 
 class Resolver:
     """Specs of many requests, while no source file changes: installed plugins are looked up once, a definition is hashed once,
-    a referee describes itself once for all methods, and requests that differ in nothing but their seed are resolved once.
+    a referee describes itself once for all methods, and requests that differ only in their seed are resolved once.
 
     Args:
-        folder: for contestants, which write nothing there.
+        folder: the contestants' folder, in which nothing is written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -164,7 +164,7 @@ class Resolver:
         self._described: dict[str, RefereeDescribed] = {}
 
     def spec(self, request: RunRequest, device_class: str = "") -> RunSpec:
-        """What a run of the request would be, here or on another class of devices.  Raises CompbenchError as a run would."""
+        """The spec that the request has here or on another class of devices.  Raises CompbenchError as a run would."""
         alike = request.model_copy(update={"seed": 0})
         key = alike.model_dump_json()
         if key not in self._specs:

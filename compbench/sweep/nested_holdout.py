@@ -1,13 +1,13 @@
 """A task whose holdout is nested: cells are held out inside the seen ones, so settings are chosen without its own holdout.
 
 The pattern is the task's own, shifted around the lattice, or single cells where no shift fits (`nested_cells`).  A method
-trains on neither.  Samples of the nested cells are compared with the real examples that were kept from the method by the
+trains on neither holdout.  Samples of the nested cells are compared with real examples that the method did not see, by the
 energy score of Gneiting and Raftery (2007, equation 22), over conditions c and examples y ~ p(. | c):
 
     ES(p, y) = E |X - y| / sqrt(D) - E |X - X'| / (2 sqrt(D)),    X, X' ~ p(. | c) independent,  D numbers in a sample
 
-It is strictly proper: in expectation the true distribution alone has the smallest score, so drawing means does not pay.  It
-needs no judge, so nothing that was trained on the task's held-out combinations takes part.
+The score is strictly proper: in expectation only the true distribution has the smallest score, so drawing means does not pay.
+It needs no judge, so nothing that was trained on the task's held-out combinations takes part.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 NUM_EXAMPLES = 256
-"""Real examples that samples are compared with."""
+"""Number of real examples that samples are compared with."""
 MOST_BATCHES = 400
-"""Batches that are drawn at most to find enough examples on one side of the nested holdout."""
+"""Largest number of batches drawn to find enough examples on one side of the nested holdout."""
 ENERGY_SCORE = "energy_score"
 
 
 def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
-    """Cells to hold out inside the seen ones: of the holdout's own pattern, with its values shifted around the lattice.
+    """Cells to hold out among the seen ones: the holdout's own pattern, with its values shifted around the lattice.
 
-    Shifts are tried in an order that the seed gives, and the first is taken that hides at least half as many cells as the
-    holdout has while the remaining seen cells determine the main effects that all seen ones do (`identifiability`).  Where no
-    shift does, single cells are hidden, in an order that the seed gives, for as long as that holds, and at most a quarter of
-    the seen ones.
+    Shifts are tried in an order that the seed gives.  The first shift is taken that hides at least half as many cells as the
+    holdout has, while the remaining seen cells determine the same main effects as all seen cells (`identifiability`).  If there
+    is
+    no such shift, single cells are hidden, in an order that the seed gives, as long as the main effects stay determined, and at
+    most a quarter of the seen cells.
 
     Returns:
         Sorted cells; () if no cell can be held out, as in a lattice of two by two.
@@ -66,7 +67,7 @@ def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
 
 
 def energy_score(samples: Tensor, real: Tensor) -> float:
-    """The mean energy score of two samples a condition, lower is better.
+    """The mean energy score of two samples per condition; lower is better.
 
     Args:
         samples: (2, N, *D), two independent samples of each example's condition.
@@ -79,11 +80,11 @@ def energy_score(samples: Tensor, real: Tensor) -> float:
 
 
 class NestedRegistry(Registry):
-    """A registry whose tasks hold cells out inside the seen ones; all else is as installed.
+    """A registry whose tasks hold out further cells among the seen ones; everything else is as installed.
 
     Args:
-        files: of methods that are not installed.
-        seed: of the nested pattern.
+        files: files of methods that are not installed.
+        seed: seed of the nested pattern.
     """
 
     def __init__(self, files: tuple[Path, ...], seed: int) -> None:
@@ -96,7 +97,7 @@ class NestedRegistry(Registry):
 
 
 def nested(task: Task, seed: int) -> Task:
-    """The task with its nested holdout held out too, scored there alone.
+    """The task with a nested holdout held out too, scored only on that holdout.
 
     Raises:
         CompbenchError: the task holds nothing out, or adds a factor in a second stage.
@@ -118,7 +119,7 @@ def nested(task: Task, seed: int) -> Task:
         open=opened,
         primary=f"{'heldout' if cells else 'seen'}_{ENERGY_SCORE}",
         metrics=(),
-        real_pictures=None,  # a study needs no pictures, and with neither of these it takes no shots of what it hides
+        real_pictures=None,  # a study needs no pictures, and without these settings it takes no shots of the hidden cells
         truth=None,
         configure=None if configure is None else lambda changed: nested(configure(changed), seed),
     )
@@ -128,10 +129,10 @@ class OpenNested:
     """A task with its data open, without the examples of the nested cells.
 
     Args:
-        task: the task itself, open.
-        inner: the nested holdout; without cells, samples are compared with the examples that are trained on.
+        task: the open task itself.
+        inner: the nested holdout; if it has no cells, samples are compared with training examples.
         union: the nested and the task's own holdout.
-        budget, ctx: of the preset, and of the run.
+        budget, ctx: the preset's budget and the run's context.
     """
 
     def __init__(self, task: OpenTask, inner: Holdout, union: Holdout, budget: Budget, ctx: TaskContext) -> None:
@@ -146,7 +147,7 @@ class OpenNested:
         return replace(whole, holdout=self.union, federation=Federation(silos))
 
     def prepare(self) -> None:
-        """Nothing: no judge is needed."""
+        """Do nothing: no judge is needed."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Two samples of each real example's condition, and their energy score."""
@@ -171,7 +172,7 @@ class OpenNested:
 
 
 class SiloOutside:
-    """A silo without its examples of some cells: they are drawn as before, and those of the cells are drawn again."""
+    """A silo without its examples of some cells: examples of these cells are replaced by new draws."""
 
     def __init__(self, silo: Silo, holdout: Holdout) -> None:
         self._silo, self._holdout, self.name = silo, holdout, silo.name

@@ -1,4 +1,4 @@
-"""What is under way in a home, seen from any shell: job arrays by their ledgers and SLURM's queue, other runs by their leases."""
+"""What is running in a home, for any shell: job arrays by their ledgers and SLURM's queue, other runs by their leases."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ArrayView(NamedTuple):
     """A job array.
 
     Attributes:
-        facts: as it was submitted.
-        folder: its logs and ledgers.
-        counts: its runs by status; `left` are those that no member has reported.
-        members: its members by state, in SLURM's words; "" if none is in the queue.
+        facts: the array as it was submitted.
+        folder: folder of its logs and ledgers.
+        counts: number of its runs by status; `left` counts runs that no member has reported.
+        members: summary of its members by SLURM's state; "" if none is in the queue.
     """
 
     facts: ArrayFacts
@@ -38,9 +38,9 @@ class WorkerView(NamedTuple):
     """A process that has runs under way.
 
     Attributes:
-        holder: process and host.
+        holder: its process and host.
         runs: number of its runs that are under way.
-        here: it is on this machine, where it can be signalled.
+        here: whether it is on this machine, so that it can be signalled.
     """
 
     holder: Holder
@@ -66,7 +66,7 @@ def array_views(home: Home) -> list[ArrayView]:
 
 
 def worker_views(home: Home) -> list[WorkerView]:
-    """The processes that hold leases, also those of arrays' members and of other machines; a dead one's leases are left out."""
+    """The processes that hold leases, including members of arrays and processes on other machines; dead ones are left out."""
     counts: dict[Holder, int] = defaultdict(int)
     for holder in holders(home.leases):
         counts[holder] += 1
@@ -79,7 +79,7 @@ def worker_views(home: Home) -> list[WorkerView]:
 
 
 def cancel_array(view: ArrayView) -> None:
-    """End an array.  Raises CompbenchError where SLURM does not take the order, with what to type."""
+    """Cancel an array.  Raises CompbenchError if SLURM refuses; the message says what to type."""
     try:
         scheduler.cancel(view.facts.job)
     except Silent as error:
@@ -87,7 +87,7 @@ def cancel_array(view: ArrayView) -> None:
 
 
 def stop_worker(view: WorkerView) -> None:
-    """Ask a process on this machine to stop: its runs leave checkpoints.  Raises CompbenchError where that cannot be."""
+    """Ask a process on this machine to stop: its runs leave checkpoints.  Raises CompbenchError if it cannot be signalled."""
     if not view.here:
         raise CompbenchError(f"process {view.holder.pid} is on {view.holder.host}; type there: kill {view.holder.pid}")
     with contextlib.suppress(ProcessLookupError):
@@ -98,7 +98,7 @@ def stop_worker(view: WorkerView) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine is there and runs Python: a number may have been given to another program."""
+    """Whether a process of this machine exists and runs Python: its number may belong to another program by now."""
     try:
         return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"compbench" in Path(f"/proc/{pid}/comm").read_bytes()
     except OSError:

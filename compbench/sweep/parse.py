@@ -19,7 +19,7 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 
 
 def parse_seeds(text: str) -> list[int]:
-    """0-4 or 0,42,123 or a mixture, in order and without repeats."""
+    """Parse seeds such as 0-4 or 0,42,123 or a mixture, in order and without repeats."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,10})(?:-(\d{1,10}))?\s*", part)
@@ -35,7 +35,7 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_time(text: str) -> float:
-    """Seconds of 90, 90s, 15m or 2h; 0 means no limit."""
+    """Parse a time such as 90, 90s, 15m or 2h into seconds; 0 means no limit."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
     if not match:
         raise CompbenchError(f"--time-limit {text}: use seconds, 15m or 2h.")
@@ -52,7 +52,7 @@ def parse_overrides(words: Sequence[str], option: str = "--set") -> dict[str, Js
         if name in found:
             raise CompbenchError(f"{option} {name} is given twice.")
         if nesting(value.encode()) > DEEPEST:
-            raise CompbenchError(f"{option} {name} is nested more than {DEEPEST}-fold, which no setting is.")
+            raise CompbenchError(f"{option} {name} is nested more than {DEEPEST} levels deep, which no setting is.")
         found[name] = value_of(value)
     refuse_infinite(found, option)
     return found
@@ -71,9 +71,9 @@ def parse_lists(words: Sequence[str]) -> dict[str, list[Json]]:
 
 
 def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
-    """Names of a kind that a comma-separated list of names and shell patterns means, in the registry's order.
+    """Names of a kind that match a comma-separated list of names and shell patterns, in the registry's order.
 
-    A name or pattern after "!" leaves out what it matches, of all that stands before it.
+    A name or pattern after "!" removes its matches from the names selected before it.
     """
     registry = Registry(tuple(files))
     known = registry.names(kind)
@@ -93,7 +93,7 @@ def names(kind: Kind, words: str, files: Sequence[Path]) -> list[str]:
 
 
 def value_of(text: str) -> Json:
-    """The value that a word of the command line means: JSON where it is valid JSON, else the text."""
+    """Parse a value of the command line: JSON if it is valid JSON, else the text."""
     try:
         found: Json = json.loads(text)
         return found
@@ -102,8 +102,8 @@ def value_of(text: str) -> Json:
 
 
 def _values(text: str) -> list[Json]:
-    """Values separated by commas, but not those inside brackets or quotes."""
+    """Split at commas that are not inside brackets or quotes, and parse each value."""
     several = value_of(f"[{text}]")
-    if not isinstance(several, list):  # some are words
+    if not isinstance(several, list):  # some values are plain words
         several = [value_of(part) for part in re.split(r',(?![^\[{"]*[\]}"])', text) if part != ""]
     return several or [text]

@@ -33,9 +33,9 @@ JOIN_SECONDS = 90.0
 
 
 DISK_SECONDS = 10.0
-"""Wait before a run is tried again that could not write, with `retries`."""
+"""Seconds before a run that could not write is tried again, if `retries` allows it."""
 LOST_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EROFS, errno.ENOLCK, errno.EREMOTEIO, errno.ETIMEDOUT)
-"""Errors of a disk that is full, slow or gone; a run's reason quotes them as "[Errno 28]"."""
+"""Errors of a disk that is full, slow or gone; the reason of a failed run quotes them as "[Errno 28]"."""
 LOG = logging.getLogger("compbench.sweep")
 
 STOPPED = "stopped before it began"
@@ -49,17 +49,17 @@ def work_through(
     finished: Callable[[int, RunResult], None] = lambda index, result: None,
     stopping: Stopping | None = None,
 ) -> list[RunResult]:
-    """Run all requests, `how.slots` at a time.  A finished run returns its record (`existing.known` finds many of them faster).
+    """Run all requests, `how.slots` at a time.  A run that exists returns its record (`existing.known` finds many faster).
 
-    Runs that another sweep is already working on are awaited last.  Signals and `stopping` end the
-    runs under way (each leaves a `killed` record and a checkpoint) and start no other; so does a full disk.
+    Runs that another sweep is already working on are awaited last.  Signals, `stopping` and a full disk end the runs under way
+    (each leaves a `killed` record and a checkpoint), and no other run starts.
 
     Args:
         requests: what to run; the order is kept.
-        how: how.
-        listener: is called with progress.
-        finished: is called with each result, with its position among the requests.
-        stopping: set it to stop; it is set when the pool stopped early.
+        how: options of the sweep.
+        listener: called with progress.
+        finished: called with each result and its position among the requests.
+        stopping: set it to stop; the pool sets it if it stops early.
 
     Returns:
         one result for each request, in order.
@@ -79,7 +79,7 @@ def work_through(
 
 
 class _Pool:
-    """Requests, the slots that work on them, and how far they are."""
+    """Requests, the slots that work on them, and their progress."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Pool:
         return [self._results.get(index) or left(request, self._reason) for index, request in enumerate(self.requests)]
 
     def work(self, slot: int) -> None:
-        """What one slot does until nothing is left."""
+        """The loop of one slot: work until no request is left."""
         home = Home(Path(self.requests[0].home))
         try:
             with processes_of(home) if self.how.chain else contextlib.nullcontext() as processes:
@@ -130,7 +130,7 @@ class _Pool:
             self._give_up(why)
 
     def _next(self) -> int | None:
-        """The next request: one that no one works on, else one that another sweep had and has let go of."""
+        """The next request: one that nobody is working on, else one that another sweep has released."""
         if self.stopping.is_set():
             return None
         with contextlib.suppress(IndexError):
@@ -158,7 +158,7 @@ class _Pool:
         except Busy as busy:
             self._elsewhere.put((index, busy.path))
         except KeyboardInterrupt:
-            return  # `results` says that it is left
+            return  # `results` reports it as left
         except Unwritable as error:
             if not self._tries_again(index, str(error), after=DISK_SECONDS):
                 self._give_up(str(error))
@@ -168,7 +168,7 @@ class _Pool:
             self._keep(index, left(request, _bug(error))._replace(status="failed"), slot)
 
     def _tries_again(self, index: int, why: str, *, after: float = 0.0) -> bool:
-        """Put a run that the machine lost behind all others, if it may be tried again; `after` so many seconds."""
+        """Put a lost run behind all others if it may be tried again, not before `after` seconds."""
         if self._tries[index] >= self.how.retries or self.stopping.wait(after):
             return False
         self._tries[index] += 1
@@ -187,7 +187,7 @@ class _Pool:
         self.stopping.stop(reason.rstrip("."))
 
     def _placed(self, request: RunRequest, slot: int) -> RunRequest:
-        """The request on its slot's GPU, the only one that its processes see, with its share of the cores."""
+        """The request with its slot's GPU, the only one that its processes see, and with its share of the cores."""
         own = {"slots": max(self.slots, request.slots), "threads": request.threads or max(1, num_cores() // self.slots)}
         place = {"device": "cuda:0", "card": self._cards[slot % len(self._cards)]} if self._cards else {}
         return request.model_copy(update={**own, **place})
@@ -208,19 +208,19 @@ def _bug(error: Exception) -> str:
 
 
 def is_lost(record: Record) -> bool:
-    """Whether a run ended for want of memory or of a disk, so that the same code may do it another time."""
+    """Whether a run ended for lack of memory or disk, so that the same code may succeed another time."""
     found = re.search(r"\[Errno (\d+)\]|died of (SIGBUS)", record.reason)
     lost_disk = found is not None and (found[2] is not None or int(found[1]) in LOST_ERRORS)
     return record.status == "oom" or (record.status == "failed" and lost_disk)
 
 
 def ended(result: RunResult) -> str:
-    """The stage that a listener hears when a run has ended."""
+    """The stage that is reported to a listener when a run has ended."""
     return "done" if result.status == "ok" else f"done: {result.status}"
 
 
 def left(request: RunRequest, reason: str) -> RunResult:
-    """The result of a run that is still to be done."""
+    """The result of a run that was not done yet."""
     return RunResult(request.method, request.task, request.seed, "left", reason, 0.0, False, "", "")
 
 
@@ -229,7 +229,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card]:
-    """The GPUs that slots are spread over, counted without importing torch; none for a CPU, or where the run has to say why.
+    """The GPUs for slots, counted without importing torch; none for a CPU, or if the run itself must report the problem.
 
     Args:
         asked: auto, cpu, cuda or cuda:N; N counts the GPUs that are visible.
@@ -239,9 +239,9 @@ def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card
         return []
     listed = variables.get("CUDA_VISIBLE_DEVICES")
     if listed is not None and asked == "auto" and not (DRIVER.exists() or _num_cards()):
-        return []  # it may be set on a machine without any
+        return []  # it may be set on a machine without GPUs
     given = map(str, range(_num_cards())) if listed is None else map(str.strip, listed.split(","))
-    # as CUDA does: what stands behind an entry that is none is not visible
+    # as in CUDA, entries behind an invalid entry are not visible
     entries = takewhile(lambda entry: entry != "-1" and re.fullmatch(CARD, entry), given)
     cards = [Card(number=number, entry=entry) for number, entry in enumerate(entries)]
     if asked.startswith("cuda:"):
@@ -251,7 +251,7 @@ def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card
 
 
 def _num_cards() -> int:
-    """How many GPUs the driver's own tool lists; 0 without it, or where it does not answer."""
+    """Number of GPUs that the driver's own tool lists; 0 without the tool, or if it does not answer."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

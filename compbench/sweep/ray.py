@@ -1,4 +1,4 @@
-"""Runs as tasks of a Ray cluster, or of a Ray started for the sweep on this machine (extra `ray`)."""
+"""Run requests as tasks of a Ray cluster, or of a Ray started for the sweep on this machine (extra `ray`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CANCEL_SECONDS = 90.0
 
 
 class RaySettings(ExecutorSettings):
-    """Which cluster, and what each run takes of it."""
+    """The cluster, and the resources of each run."""
 
     address: str = Field(
         "", max_length=200, description="address of the cluster: 'auto' or HOST:PORT; '' starts one on this machine"
@@ -47,15 +47,15 @@ class RaySettings(ExecutorSettings):
 
 
 def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
-    """One task a run, or, if chained, as many tasks as the cluster runs at once, each with its share.
+    """Start one task per run, or, if chained, as many tasks as the cluster runs at once, each with its share of the runs.
 
     Raises:
-        CompbenchError: Ray is not installed, or there is no such cluster.
+        CompbenchError: Ray is not installed, or the cluster does not exist.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray of ours tells no one about the user
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that we start sends no usage statistics
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if settings.address not in ("", "auto", "local") and token.is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster that was started by hand asks for it once the file exists
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster started by hand asks for it if the file exists
     ray, stopping = _ray(), Stopping()
     try:
         ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -65,7 +65,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
     try:
         with (
             stopped_by_signals(stopping),
-            contextlib.redirect_stdout(sys.stderr),  # Ray's own words are no part of the result
+            contextlib.redirect_stdout(sys.stderr),  # Ray's own output does not belong to the result
             scratch_folder(Path(requests[0].home)) as begun,
         ):
             return _Tasks(ray, settings, requests, how, listener, begun).see_through(stopping)
@@ -74,7 +74,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
 
 
 class _Tasks:
-    """The tasks of a sweep and what came of them."""
+    """The tasks of a sweep and their results."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Tasks:
         }
 
     def see_through(self, stopping: Stopping) -> list[RunResult]:
-        """Wait for all of them, or, once `stopping` is set, end them and wait until they have."""
+        """Wait for all tasks; once `stopping` is set, cancel them and wait until they have ended."""
         waiting, end = list(self._shares), float("inf")
         while waiting and time.monotonic() < end:
             done, waiting = self._ray.wait(waiting, timeout=0.5)
@@ -136,10 +136,10 @@ class _Tasks:
 
 
 def work_on(requests: list[dict[str, Json]], how: tuple[Any, ...], begun: str) -> list[tuple[object, ...]]:
-    """A task: one slot's work on some node, in plain types.
+    """A task: the work of one slot on some node, in plain types.
 
-    Ray starts it again when its node or process was lost; it then goes on from the checkpoints.  That it began before is told by
-    the file `begun`, which its first life leaves.
+    Ray starts it again if its node or process is lost; it then continues from the checkpoints.  The first start leaves the file
+    `begun`, which tells later starts that the task began before.
     """
     asked = [RunRequest.model_validate(request) for request in requests]
     options, again = SweepOptions(*how)._replace(slots=1), Path(begun).exists()
@@ -152,7 +152,7 @@ def work_on(requests: list[dict[str, Json]], how: tuple[Any, ...], begun: str) -
 
 
 def _capacity(ray: ModuleType, settings: RaySettings) -> tuple[int, int]:
-    """Runs that the cluster, and its largest node, can do at once."""
+    """Number of runs that the cluster, and its largest node, can do at the same time."""
     nodes = []
     for node in ray.nodes():
         if node["Alive"]:

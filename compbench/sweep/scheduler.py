@@ -1,6 +1,6 @@
-"""What SLURM says of a job: which members are in its queue, why one waits, how one ended.  Every call has a time limit.
+"""Ask SLURM about a job: which members are in its queue, why one waits, how one ended.  Every call has a time limit.
 
-`squeue` and `scontrol` ask the controller, which every cluster has; `sacct` asks the accounting, which many lack.
+`squeue` and `scontrol` ask the controller, which every cluster has; `sacct` asks the accounting database, which many lack.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 from compbench.system.errors import CompbenchError
 
 COMMAND_SECONDS = 60.0
-"""Longest wait for a command of SLURM's."""
+"""Longest wait for a SLURM command, in seconds."""
 NO_SUCH_JOB = "Invalid job id"
-"""The controller's words for a job that it has forgotten (`MinJobAge` after its end)."""
+"""The controller's error for a job that it has forgotten (`MinJobAge` after its end)."""
 
 
 class Silent(CompbenchError):
@@ -31,10 +31,10 @@ class State(NamedTuple):
 
 
 def queued(job: str) -> dict[str, State]:
-    """The members that are in the queue, in whatever state: they live, and a member that is not there has ended.
+    """The members in the queue, in any state: these are alive, and a member that is not in the queue has ended.
 
     Raises:
-        Silent: the controller does not answer, so nothing is known.
+        Silent: the controller does not answer, so no state is known.
     """
     try:
         return _states(_answer("squeue", "-h", "-r", "-j", job, "-o", "%i|%T|%r"))
@@ -45,7 +45,7 @@ def queued(job: str) -> dict[str, State]:
 
 
 def endings(job: str) -> dict[str, State]:
-    """How members ended, as far as SLURM still knows: the controller remembers for some minutes, the accounting longer."""
+    """How members ended, as far as SLURM knows: the controller remembers for some minutes, the accounting database longer."""
     asked = [
         ("sacct", "-n", "-X", "-P", "-j", job, "-o", "JobID,State,Reason"),
         ("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%i|%T|%r"),
@@ -60,17 +60,17 @@ def endings(job: str) -> dict[str, State]:
 
 
 def summary(states: Iterable[State]) -> str:
-    """For example "3 running, 1 pending (Resources)"; a reason is said of members that do not run."""
+    """A summary such as "3 running, 1 pending (Resources)"; members that do not run have a reason."""
     counts = Counter((state.name, "" if state.name == "RUNNING" else state.reason) for state in states)
     order = sorted(counts.items(), key=lambda item: (item[0][0] != "RUNNING", item[0]))
     return ", ".join(f"{number} {name.lower()}{f' ({reason})' if reason else ''}" for (name, reason), number in order)
 
 
 def cancel(job: str) -> None:
-    """Ask SLURM to end a job.
+    """Ask SLURM to cancel a job.
 
     Raises:
-        Silent: it did not take the order.
+        Silent: SLURM refused or did not answer.
     """
     try:
         _answer("scancel", job)
@@ -89,7 +89,7 @@ def max_array_size() -> int:
 
 
 def environment(variables: Mapping[str, str]) -> tuple[str, int]:
-    """This member's job as SLURM names it, and how often it was queued again.
+    """SLURM's name of this member's job, and how often it was requeued.
 
     submitit submits a single member as a plain job, not as an array of one.
     """
@@ -114,7 +114,7 @@ def _answer(*words: str) -> str:
 
 
 def _states(text: str) -> dict[str, State]:
-    """Members by name; a line that is not of the asked form (a banner of the site's, say) is passed over."""
+    """Members by name; lines of another form, such as a banner of the site, are skipped."""
     found = {}
     for line in text.splitlines():
         match line.split("|"):

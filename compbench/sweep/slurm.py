@@ -1,8 +1,8 @@
-"""Runs as a SLURM job array: each member works through its share with the same slots (extra `slurm`).
+"""Run requests as a SLURM job array: each member works through its share with the same slots (extra `slurm`).
 
-The parent submits, reads from files what members finished, and waits; nothing is unpickled from the cluster.  A member that
-hears that its time is nearly up stops like a sweep on Ctrl-C, with checkpoints, and asks to be queued again.  Members,
-other sweeps and earlier sweeps share the store's leases and records: no run is done twice.
+The parent submits, reads the members' results from files, and waits; nothing is unpickled from the cluster.  A member that gets
+the signal that its time is nearly up stops like a sweep on Ctrl-C, with checkpoints, and asks to be requeued.  Members, other
+sweeps and earlier sweeps share the store's leases and records, so no run is done twice.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ CANCEL_SECONDS = 120.0
 SUBMIT_SECONDS = 180.0
 """Longest wait for sbatch."""
 SURE_SECONDS = 2.0
-"""A member counts as ended once it was missing in the queue twice, this long apart."""
+"""A member counts as ended once it was missing from the queue twice, this many seconds apart."""
 OUT_OF_TIME = "SLURM's time limit for the member is near"
 ENDED_BY_SLURM = "SLURM ended the member (a cancel, a preemption or its time limit)"
 LEFT = ("left", "killed")
 LOST = re.compile(r"member \S+ ended as (NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY|PREEMPTED)\b")
-"""Ends of a member that are the cluster's doing: `retries` submits its runs again."""
+"""Ends of a member that the cluster caused; with `retries`, its runs are submitted again."""
 LOG = logging.getLogger("compbench.sweep")
-"""What a sweep says while it waits; the command line shows it."""
+"""Log of messages while a sweep waits; the command line shows them."""
 
 Scalar = str | int | float | bool
 
 
 class SlurmSettings(ExecutorSettings):
-    """What the members of the array are, and what each asks of the cluster."""
+    """Number and limits of the array's members, and the resources that each requests."""
 
     members: int = Field(4, ge=1, le=10_000, description="number of members of the array; each takes its share of the runs")
     side_by_side: int = Field(256, ge=1, le=10_000, description="number of members that may run at the same time")
@@ -73,7 +73,7 @@ class SlurmSettings(ExecutorSettings):
         60, ge=1, le=60 * 24 * 60, description="time limit of a member; at least twice stop_seconds and a minute"
     )
     stop_seconds: int = Field(120, ge=30, le=3600, description="seconds before the time limit in which a member saves and stops")
-    requeues: int = Field(8, ge=0, le=1000, description="how often a member that ran out of time is queued again to continue")
+    requeues: int = Field(8, ge=0, le=1000, description="how often a member that ran out of time is requeued to continue")
     cpus: int = Field(2, ge=1, le=1024, description="cores per member, which its slots share")
     gpus: int = Field(0, ge=0, le=64, description="GPUs per member; a member has as many slots, unless --slots is given")
     memory_gb: float = Field(8.0, gt=0, le=100_000, description="memory per member")
@@ -90,7 +90,7 @@ class SlurmSettings(ExecutorSettings):
 
     @model_validator(mode="after")
     def _has_time_to_work(self) -> SlurmSettings:
-        """SLURM may send its signal up to a minute early, so a member with less time than this stops before it did anything."""
+        """SLURM may send its signal up to a minute early, so a member with less time would stop before it did anything."""
         least = -(-(2 * self.stop_seconds + 60) // 60)
         if self.minutes < least:
             raise ValueError(
@@ -102,13 +102,13 @@ class SlurmSettings(ExecutorSettings):
 
 @dataclass
 class Member:
-    """One member's share; called on the node.  Written to be pickled by name: a node has the same compbench.
+    """One member's share; called on the node.  It is pickled by name, because a node has the same compbench.
 
     Attributes:
         requests: its share.
-        how: how to run them.
-        ledger: file in which it tells of each finished run, a line each.
-        requeues: times that it may be queued again.
+        how: options of the sweep.
+        ledger: file to which it adds one line per finished run.
+        requeues: how often it may be requeued.
     """
 
     requests: list[RunRequest]
@@ -117,7 +117,7 @@ class Member:
     requeues: int
 
     def __call__(self) -> None:
-        """Work through the share, or what an earlier life of this member left of it."""
+        """Work through the share, or through what is left of it after a requeue."""
         known = read_ledger(self.ledger)
         todo = [index for index in range(len(self.requests)) if index not in known or known[index].status == "killed"]
         job, restarts = scheduler.environment(os.environ)
@@ -128,7 +128,7 @@ class Member:
             return stopping.why == OUT_OF_TIME and restarts < self.requeues
 
         def finished(number: int, result: RunResult) -> None:
-            if not (result.status == "killed" and comes_back()):  # its next life has the word
+            if not (result.status == "killed" and comes_back()):  # the member is requeued and reports then
                 tell(self.ledger, todo[number], result)
 
         with _out_of_time(stopping), stopped_by_signals(stopping):
@@ -137,15 +137,16 @@ class Member:
         if comes_back():
             subprocess.run(["scontrol", "requeue", job], check=True, timeout=60)
         if stopping.is_set():
-            sys.exit(143)  # no result: what SLURM says of the member counts
+            sys.exit(143)  # no result is written, so SLURM's state of the member counts
 
 
 @contextlib.contextmanager
 def _out_of_time(stopping: Stopping) -> Iterator[None]:
-    """Stop when SLURM says that time is nearly up.
+    """Stop when SLURM signals that the time is nearly up.
 
-    That is SIGUSR2 (`--signal`, as submitit asks for it), sent to every process of the step.  This process blocks it, so that
-    all that it starts does too, and a thread waits for it.
+    The signal is SIGUSR2 (`--signal`, which submitit sets), sent to every process of the step.  This process blocks it, so that
+    its
+    children block it too, and a thread waits for it.
     """
     over = threading.Event()
 
@@ -154,7 +155,7 @@ def _out_of_time(stopping: Stopping) -> Iterator[None]:
             if signal.sigtimedwait({signal.SIGUSR2}, 0.5):
                 stopping.stop(OUT_OF_TIME)
 
-    signal.signal(signal.SIGUSR2, lambda *_: stopping.stop(OUT_OF_TIME))  # heard by a thread that was there before; it stays
+    signal.signal(signal.SIGUSR2, lambda *_: stopping.stop(OUT_OF_TIME))  # an older thread may get it
     with unheard_by_children():
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -166,10 +167,10 @@ def _out_of_time(stopping: Stopping) -> Iterator[None]:
 
 
 def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
-    """Submit an array, and see it through unless asked not to.
+    """Submit an array, and wait for its end unless `wait` is false.
 
     Raises:
-        CompbenchError: submitit is not installed, or there is no SLURM here.
+        CompbenchError: submitit is not installed, or SLURM is not available here.
     """
     place = Path(requests[0].home) / "slurm"
     remove_finished(place)
@@ -209,10 +210,10 @@ def _seen_through(array: _Array, how: SweepOptions, listener: SweepListener, sto
 
 
 def remove_finished(place: Path) -> None:
-    """Remove the files of arrays all of whose runs are done: records say how they went."""
+    """Remove the files of arrays whose runs are all done; the records keep the results."""
     for folder, facts in arrays(place):
         told = reported(folder, facts.shares)
-        ended = len(list(folder.glob("*_result.pkl"))) >= len(facts.shares)  # a member wrote its last file
+        ended = len(list(folder.glob("*_result.pkl"))) >= len(facts.shares)  # the member has finished
         if ended and len(told) == facts.num_runs and all(result.status not in ("killed", "left") for result in told.values()):
             remove_tree(folder)
 
@@ -226,7 +227,7 @@ def _submitted(executor: Any, members: Sequence[Member]) -> list[Any]:
 
 
 def _within_time(call: Callable[[], T]) -> T:
-    """What `call` returns.  Raises CompbenchError where it takes longer than sbatch may, and what it raises."""
+    """Return what `call` returns, or raise what it raises.  Raises CompbenchError if it takes longer than `SUBMIT_SECONDS`."""
     found: list[T] = []
     errors: list[Exception] = []
 
@@ -261,10 +262,10 @@ class _Array:
         self._could_not_cancel = False
 
     def submit(self) -> None:
-        """Submit it, and say which job it is.
+        """Submit the array, and log its job number.
 
         Raises:
-            CompbenchError: there is no SLURM here, or it did not take the job.
+            CompbenchError: SLURM is not available here, or refused the job.
         """
         try:
             import submitit
@@ -274,10 +275,10 @@ class _Array:
         if missing:
             raise CompbenchError(f"executor 'slurm' needs {missing[0]} on PATH: run this on a machine where jobs are submitted.")
         logger = submitit.core.logger.get_logger()
-        logger.handlers, logger.propagate = [logging.NullHandler()], False  # its own write to standard output
+        logger.handlers, logger.propagate = [logging.NullHandler()], False  # submitit writes to standard output
         count = min(self._settings.members, len(self._requests))
         if 0 < (most := scheduler.max_array_size()) < count:
-            LOG.warning("this cluster's arrays have at most %d members (MaxArraySize), and so has this one, not %d", most, count)
+            LOG.warning("arrays have at most %d members here (MaxArraySize), so this one has as many, not %d", most, count)
             count = most
         shares = tuple(tuple(range(number, len(self._requests), count)) for number in range(count))  # long and short runs mix
         members = [
@@ -300,19 +301,19 @@ class _Array:
             raise Unwritable.of(self._folder, error) from error
         except (submitit.core.utils.FailedJobError, subprocess.CalledProcessError) as error:
             remove_tree(self._folder)
-            raise CompbenchError(f"SLURM did not take the job: {' '.join(str(error).split())[-300:]}") from error
+            raise CompbenchError(f"SLURM refused the job: {' '.join(str(error).split())[-300:]}") from error
         members_of = "1 member" if count == 1 else f"{count} members"
         LOG.info("job %s, %s; logs in %s", self.facts.job, members_of, self._folder)
 
     def promised(self) -> list[RunResult]:
-        """One result for each request of an array that no process waits for."""
+        """One result for each request of an array when no process waits for it."""
         return [
             left(request, f"queued as member {index % len(self.facts.shares)} of job {self.facts.job}")._replace(status="queued")
             for index, request in enumerate(self._requests)
         ]
 
     def all_done(self) -> bool:
-        """Whether each member has ended: it left its last file, or it is no longer in the queue."""
+        """Whether each member has ended: it wrote its last file, or it is no longer in the queue."""
         numbers = range(len(self.facts.shares))
         waiting = [number for number in numbers if not self._has_result(number)]
         if waiting and time.monotonic() >= self._next_look:
@@ -321,7 +322,7 @@ class _Array:
         return all(now - self._missing.get(self.facts.member(number), now) >= SURE_SECONDS for number in waiting)
 
     def read(self, listener: SweepListener) -> None:
-        """Take in what members reported since the last time."""
+        """Read what members reported since the last call."""
         for index, result in reported(self._folder, self.facts.shares).items():
             if self._results.get(index) != result:
                 self._results[index] = result
@@ -349,7 +350,7 @@ class _Array:
         LOG.error("job %s is still in the queue; see: squeue -j %s", self.facts.job, self.facts.job)
 
     def results(self, stopping: Stopping) -> list[RunResult]:
-        """One result for each request; of what a dead member left, how that member ended."""
+        """One result for each request; for runs that a dead member left, the way that the member ended."""
         endings: dict[str, State] = {}
         if len(self._results) < len(self._requests) or any(one.status == "killed" for one in self._results.values()):
             endings = scheduler.endings(self.facts.job)
@@ -372,14 +373,14 @@ class _Array:
         return found
 
     def _look(self) -> None:
-        """Ask SLURM who is in the queue, and say what is new: numbers by state, and why members wait."""
+        """Ask SLURM for the queue, and log changes: numbers by state, and why members wait."""
         now = time.monotonic()
         self._next_look = now + self._settings.look_seconds
         try:
             states, self._silence = scheduler.queued(self.facts.job), ""
         except Silent as error:
             if not self._silence:
-                LOG.warning("SLURM does not answer (%s); members go on, and so does the wait", error)
+                LOG.warning("SLURM does not answer (%s); members keep running, and this process keeps waiting", error)
             self._silence = str(error)
             return
         names = [self.facts.member(number) for number in range(len(self.facts.shares))]

@@ -1,4 +1,4 @@
-"""Runs on this machine: each GPU is a slot, or each slot has a share of the CPU's cores (--slots)."""
+"""Run requests on this machine: each GPU is a slot, or each slot has a share of the CPU's cores (--slots)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LocalSettings(ExecutorSettings):
 
 
 def work(settings: LocalSettings, requests: Sequence[RunRequest], how: SweepOptions, listener: SweepListener) -> list[RunResult]:
-    """The device-slot pool of this machine."""
+    """Run the requests in this machine's pool of slots."""
     return work_through(requests, how, listener=listener)
 
 

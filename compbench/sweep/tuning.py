@@ -1,7 +1,7 @@
 """Choose a method's settings by a study of Optuna, on combinations held out inside the seen ones (`nested_holdout`).
 
-Every trial is a run in this process, in a store of the study's own: the task's own holdout is never sampled and no published
-record is written.  The first trial has the default settings.  A study goes on where it was stopped.
+Every trial is a run in this process, in a separate store of the study: the task's own holdout is never sampled, and no record is
+published.  The first trial has the default settings.  A stopped study continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Range(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Some values."""
+    """A choice between some values."""
 
     values: tuple[Json, ...]
 
@@ -67,7 +67,7 @@ Space = dict[str, Range | Choice]
 
 
 class SettingsFile(Frozen):
-    """What a study leaves, and `run --settings FILE` takes: the settings of a method, and where they come from."""
+    """The file that a study writes and `run --settings FILE` reads: the settings of a method, and their provenance."""
 
     method: str
     settings: dict[str, Json]
@@ -75,15 +75,15 @@ class SettingsFile(Frozen):
 
 
 def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[str, str]]:
-    """What is sought, and the settings that are left at their defaults, each with the reason.
+    """The search space, and the settings that stay at their defaults, each with the reason.
 
-    A setting that the method's `search` or `narrowed` names is sought as they say; any other by its type and bounds.
+    A setting that the method's `search` or `narrowed` names has the range given there; any other follows its type and bounds.
 
     Args:
-        narrowed: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2, of a setting or of the budget (budget.learning_rate).
+        narrowed: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2, for a setting or a budget entry (budget.learning_rate).
 
     Raises:
-        CompbenchError: a word that says nothing of the kind, or a setting that the method does not have.
+        CompbenchError: an entry has another form, or the method does not have the setting.
     """
     space: Space = {}
     left: dict[str, str] = {}
@@ -123,7 +123,7 @@ def _parsed(name: str, word: str) -> Range | Choice:
 
 
 def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
-    """What a field's JSON schema says may be tried, or why it is left alone."""
+    """The values to try by a field's JSON schema, or the reason why the field keeps its default."""
     if "enum" in facts:
         values = facts["enum"]
         assert isinstance(values, list)
@@ -132,9 +132,9 @@ def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
     if kind == "boolean":
         return Choice((False, True))
     if kind not in ("integer", "number") or not isinstance(default, int | float):
-        return f"it is {clean(json.dumps(default))} by default, which is no number"
+        return f"its default {clean(json.dumps(default))} is not a number"
     if default <= 0:
-        return "its default is 0, so its bounds say no scale"
+        return "its default is 0 and its bounds give no scale"
     bounds = [facts.get(name) for name in ("minimum", "maximum")]
     lowest = bounds[0] if isinstance(bounds[0], int | float) else -math.inf
     highest = bounds[1] if isinstance(bounds[1], int | float) else math.inf
@@ -149,7 +149,7 @@ def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
 
 
 class Progress(NamedTuple):
-    """A finished trial, for who watches: how many are done, its value (None: pruned or failed), and the best so far."""
+    """A finished trial, for the listener: the number of trials done, its value (None: pruned or failed), and the best so far."""
 
     done: int
     value: float | None
@@ -166,20 +166,20 @@ def tune(
     study_seed: int = 0,
     listener: Callable[[Progress], None] = lambda progress: None,
 ) -> tuple[SettingsFile, Path]:
-    """Run a study until it has so many trials, and write the best settings.
+    """Run a study until it has `trials` trials, and write the best settings.
 
     Args:
         request: method, task, preset, device and the overrides that all trials share.
-        narrowed: the search space, where it is not that of the settings' bounds (`search_space`).
-        trials: how many, those of an earlier call counted.
-        seeds: runs of each trial; after each, a trial that is worse than the median of earlier ones is pruned.
-        study_seed: of the nested holdout and of the sampler.
+        narrowed: the search space where it differs from the settings' bounds (`search_space`).
+        trials: number of trials, including those of earlier calls.
+        seeds: number of runs of each trial; after each run, a trial that is worse than the median of earlier trials is pruned.
+        study_seed: seed of the nested holdout and of Optuna's sampler.
 
     Returns:
         The best settings with their provenance, and the file that holds them.
 
     Raises:
-        CompbenchError: Optuna is missing, nothing can be sought, or no trial ended well.
+        CompbenchError: Optuna is not installed, the search space is empty, or no trial ended well.
     """
     try:
         import optuna
@@ -187,18 +187,18 @@ def tune(
         from optuna.storages.journal import JournalFileBackend
     except ModuleNotFoundError as error:
         raise CompbenchError(INSTALL) from error
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # who watches is told by `listener`
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # `listener` reports progress instead
     files = tuple(map(Path, request.plugins))
     registry = NestedRegistry(files, study_seed)
     method = registry.load("methods", request.method)
     task = task_of(request, registry)
     settings_of(request, method)
     if method.oracle:
-        raise CompbenchError(f"'{method.name}' uses the task's own distributions: it has nothing to be tuned for.")
+        raise CompbenchError(f"'{method.name}' is an oracle that uses the task's own distributions, so there is nothing to tune.")
     space, _ = search_space(method, narrowed)
     space = {name: what for name, what in space.items() if name not in request.overrides}
     if not space:
-        raise CompbenchError(f"'{method.name}' has no setting whose bounds can be sought; name one by --search NAME=LOW:HIGH.")
+        raise CompbenchError(f"'{method.name}' has no setting with bounds to search; name one with --search NAME=LOW:HIGH.")
     folder = Home(Path(request.home)).root / "studies" / _name(request, registry, space, seeds, study_seed)
     folder.mkdir(parents=True, exist_ok=True)
     inside = request.model_copy(update={"home": str(folder)})
@@ -213,7 +213,7 @@ def tune(
         )
     done = len(_ended(study))
     if done:
-        study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would propose the same again
+        study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would propose the same settings again
     else:
         study.enqueue_trial(_defaults(space, method, budget_of(request, task).model_dump()), skip_if_exists=True)
     runner = _Runner(inside, registry, space, seeds)
@@ -269,7 +269,7 @@ class _Runner:
             record = run(request, in_process=True, registry=self._registry).record
         except CompbenchError as error:
             raise self._failed(trial, str(error)) from error
-        except Exception as error:  # what a method raises in this process
+        except Exception as error:  # a method may raise anything in this process
             raise self._failed(trial, f"{type(error).__name__}: {error}") from error
         if record.status != "ok":
             raise self._failed(trial, f"{record.status}: {record.reason}")
@@ -288,7 +288,7 @@ class _Runner:
 
 
 def _add_cost(trial: Trial, record: Record) -> None:
-    """Book what a run cost, on the trial: it counts whatever becomes of the trial."""
+    """Add a run's cost to its trial; it counts even if the trial is pruned or fails."""
     flops = (record.profile.train_steps or 0) * (record.profile.flops_per_train_step or 0.0)
     seconds = sum(stage.cpu_seconds for stage in record.profile.stages)
     for name, amount in (("train_flops", flops), ("cpu_seconds", seconds)):
@@ -296,12 +296,12 @@ def _add_cost(trial: Trial, record: Record) -> None:
 
 
 def _ended(study: Study) -> list[FrozenTrial]:
-    """Trials that are over, oldest first; one that was killed with its process is not."""
+    """Finished trials, oldest first; a trial that was killed with its process is not finished."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
 
 
 def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json]:
-    """The default of each setting that is sought, as Optuna takes it; one that the space does not hold is left to the sampler."""
+    """The default of each setting in the search space, as Optuna takes it; a default outside the space is left to the sampler."""
     found: dict[str, Json] = {}
     for name, what in space.items():
         default = (
@@ -363,14 +363,14 @@ def read_settings(path: Path, method: str) -> SettingsFile:
     """A file of `compbench tune`.
 
     Raises:
-        CompbenchError: it cannot be read, is no such file, or is of another method.
+        CompbenchError: the file cannot be read, has another format, or belongs to another method.
     """
     try:
         found = SettingsFile.model_validate_json(path.read_bytes())
     except OSError as error:
         raise CompbenchError(f"--settings {path}: {error.strerror}.") from error
     except ValidationError as error:
-        raise CompbenchError(f"--settings {path}: this is no file of `compbench tune`: {first_of(error)}.") from error
+        raise CompbenchError(f"--settings {path}: this file was not written by `compbench tune`: {first_of(error)}.") from error
     if found.method != method:
         raise CompbenchError(f"--settings {path}: these are settings of '{found.method}', and --method is '{method}'.")
     return found

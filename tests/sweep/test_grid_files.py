@@ -79,7 +79,10 @@ def test_the_papers_tables_have_its_grid() -> None:
         ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nseed = 1\n", r"quick\.0\.seed: Extra inputs"),
         ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {b = []}\n", r"quick\.0\.set: .*b = \[\] has no value"),
         ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {b = [2024-01-01]}\n", r"quick\.0\.set: .*b has a date"),
-        (f"[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {{b = {'[' * 99}{']' * 99}}}\n", r"b is nested more than 16-fold"),
+        (
+            f"[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {{b = {'[' * 99}{']' * 99}}}\n",
+            r"b is nested more than 16 levels deep",
+        ),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(text: str, message: str, tmp_path: Path) -> None:

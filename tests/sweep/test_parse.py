@@ -25,7 +25,7 @@ def test_overrides_are_json_where_they_can_be() -> None:
 def test_a_setting_that_no_message_holds_is_refused() -> None:
     for parse in (parse_overrides, parse_lists):
         for depth in (17, 60_000):
-            with pytest.raises(CompbenchError, match="--set x is nested more than 16-fold"):
+            with pytest.raises(CompbenchError, match="--set x is nested more than 16 levels deep"):
                 parse(["x=" + "[" * depth + "]" * depth])
         with pytest.raises(CompbenchError, match="a setting is a finite number"):
             parse(["x=1e999"])

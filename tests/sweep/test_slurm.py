@@ -79,7 +79,7 @@ def test_a_cluster_that_refuses_is_quoted(cluster: dict[str, str]) -> None:
     output, error = going.communicate(timeout=300)
     assert (going.returncode, output) == (2, "")
     last = error.splitlines()[-1]  # what stands before is sbatch's own
-    assert last == "compbench: SLURM did not take the job: sbatch: error: invalid partition specified: short"
+    assert last == "compbench: SLURM refused the job: sbatch: error: invalid partition specified: short"
     assert list((home_of(cluster) / "slurm").iterdir()) == []
 
 
@@ -307,7 +307,7 @@ def test_a_cluster_of_small_arrays_gets_no_larger_one_and_the_command_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert array_of(tmp_path, monkeypatch, most=2).facts.shares == ((0, 2), (1,))
-    assert "at most 2 members (MaxArraySize), and so has this one, not 3" in caplog.text
+    assert "at most 2 members here (MaxArraySize), so this one has as many, not 3" in caplog.text
 
 
 def test_an_array_is_ended_once_too_many_runs_of_all_its_members_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
