@@ -1,7 +1,7 @@
-"""Count the conditions that a sampler asks its networks for, while the harness draws samples of its own.
+"""Count the conditions at which a sampler evaluates its networks, while the harness draws extra samples.
 
 It counts calls of the outermost modules of a model whose `forward` or `stacked` takes `condition` or `conditions`, and of a
-noise network's `at_sources`.  Functions are exchanged on the network itself while the block runs: no timed request is watched.
+noise network's `at_sources`.  The functions are replaced on the network while the block runs, so no timed request is affected.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from compbench.system.condition_counts import ConditionCounts
 
 FUNCTIONS = ("forward", "stacked", "at_sources")
-"""What samplers call a network by."""
+"""Names of the functions by which samplers call a network."""
 ASKED = ("condition", "conditions", "members")
-"""Arguments that say what a network is asked for: conditions (..., F), or positions of a noise network's sources."""
+"""Arguments with the requested conditions (..., F), or with positions of a noise network's sources."""
 
 
 @contextlib.contextmanager
 def watched(model: object) -> Iterator[ConditionCounts]:
-    """Count what the networks of a model are asked for while the block runs."""
+    """Count the conditions at which the networks of a model are evaluated while the block runs."""
     counts = ConditionCounts()
     exchanged = []
     for net in networks(model):
@@ -42,7 +42,7 @@ def watched(model: object) -> Iterator[ConditionCounts]:
 
 
 def networks(model: object) -> list[nn.Module]:
-    """The outermost modules of a model, or of a tuple of them, that are asked for conditions."""
+    """The outermost modules of a model, or of a tuple of modules, that take conditions."""
     if isinstance(model, tuple | list):
         parts = list(model)
     elif not isinstance(model, nn.Module):
@@ -55,7 +55,7 @@ def networks(model: object) -> list[nn.Module]:
 
 
 def _place(kind: type, name: str) -> int | None:
-    """Which argument of a function says what is asked for; None if none does."""
+    """The position of the argument with the requested conditions; None if a function has none."""
     function = getattr(kind, name, None)
     if function is None:
         return None
@@ -64,7 +64,7 @@ def _place(kind: type, name: str) -> int | None:
 
 
 _inside: list[int] = []
-"""The networks that are being called: what a network asks itself is not counted again."""
+"""The networks that are being called, so that calls inside a network are not counted again."""
 
 
 def _called(

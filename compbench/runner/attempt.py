@@ -40,14 +40,14 @@ from compbench.system.plugin_folder import PluginFolder, lent_to
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
 """Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
 STATES, ROOM, LEAST_BYTES, MOST_BYTES = 4, 16, 2**30, 2**33
-"""A file of a run may hold this many states of the backbone for each party and a server (weights, their average and two moments),
-so many times over; any may have the bytes that come next, and none more than the last."""
+"""Limits of a run's files: STATES states of the backbone (weights, average, two moments) for each party and a server, times ROOM;
+every file may have LEAST_BYTES, and none more than MOST_BYTES."""
 CHECKPOINT_SECONDS = 1.0
 """The parent looks for new checkpoints of the contestant at this interval."""
 
 
 class Outcome(NamedTuple):
-    """A record and where it is.  `reused` if the same spec had been run before."""
+    """A record and its path; `reused` says that the same spec had been run before."""
 
     record: Record
     path: Path
@@ -83,12 +83,12 @@ class Pair(Protocol):
 
 
 def most_bytes(parameters: int, silos: int) -> int:
-    """Largest size of weights or of a checkpoint, in bytes, where the budget's backbone has so many parameters of 4 bytes."""
+    """Largest size of weights or of a checkpoint, in bytes, for a backbone with this many parameters of 4 bytes."""
     return min(MOST_BYTES, max(LEAST_BYTES, ROOM * STATES * 4 * parameters * (silos + 1)))
 
 
 class Attempt:
-    """The course of one attempt, and what is known about it so far; at any moment that is enough for a record."""
+    """The course of one attempt, and what is known about it so far, which is enough for a record at any moment."""
 
     plugin_of, origin_of = staticmethod(plugin_of), staticmethod(origin_of)
     """These functions say where the record's code comes from."""
@@ -118,11 +118,11 @@ class Attempt:
         self._own = PluginFolder(pair.contestant_folder, "run")
         self._looked = 0.0
         self._most_bytes, self._not_kept = LEAST_BYTES, ""
-        self._went_on = False  # with checkpoints of an earlier process, whatever the contestant says
+        self._went_on = False  # the run has checkpoints of an earlier process, whatever the contestant reports
         self._fitted = False
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
-        """Resolve the request into a spec; its finished record, unless forced to run again."""
+        """Resolve the request into a spec, and return its finished record, if there is one and `force` is not set."""
         try:
             self.contestant, self.referee = self.pair.describe()
             self.spec = self._spec()
@@ -146,7 +146,7 @@ class Attempt:
         identity, stop = self.spec.identity, self.pair.alarm
         self.folder = self.home.runs / identity
         with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=stop) as lease:
-            if (finished := self._finished()) is not None:  # by whoever had the lease until now
+            if (finished := self._finished()) is not None:  # by the previous holder of the lease
                 return finished
             self.store.sweep_up(self.spec, identity)
             self.store.check_writable()
@@ -191,7 +191,7 @@ class Attempt:
             self.pair.stop()
             return Ending("failed", str(error))
         except Exception as error:
-            if self.in_process:  # the debugger's to see
+            if self.in_process:  # a debugger should see it
                 raise
             self.pair.stop()
             text = f"compbench itself failed: {type(error).__name__}: {error}"
@@ -205,7 +205,7 @@ class Attempt:
         return Ending("killed", f"{why or WORDS[signal.SIGINT]}; {again}")
 
     def _asked_to_stop(self) -> str:
-        """Why the run has to stop; "" if it has not to.  A scheduler's signal may reach a child before this process."""
+        """Why the run has to stop; "" if it may go on.  A scheduler's signal may reach a child before this process."""
         for _ in range(5):
             try:
                 self.pair.alarm()
@@ -243,7 +243,7 @@ class Attempt:
         self.curve = tuple(map(self._scored_at, stops))
 
     def _prepare(self) -> None:
-        """Let the referee prepare, then lend the contestant checkpoints to resume from, compiled code and data."""
+        """Let the referee prepare, then give the contestant checkpoints to resume from, compiled code and data."""
         prepared = self.pair.ask(messages.Prepare(), messages.Prepared)
         self._most_bytes = most_bytes(prepared.parameters, self.referee.num_silos)
         remove_tree(self._lent)
@@ -295,7 +295,7 @@ class Attempt:
         return found
 
     def _scored_at(self, step: int) -> CurvePoint:
-        """The ranking score and its seen twin of the weights that the fit left at a step."""
+        """The ranking score, and the same score on seen cells, of the weights that the fit saved at a step."""
         weights = training_curve.path_of(self.pair.contestant_folder / "run", step)
         self.pair.ask(Fit(kept=str(weights)), Fitted)
         answer = self.pair.ask(messages.Evaluate(), Evaluated)
@@ -312,7 +312,7 @@ class Attempt:
 
     @property
     def _compiles(self) -> bool:
-        """Whether runs here compile; elsewhere what a contestant leaves as compiled code may be weights for its next run."""
+        """Whether runs here compile; otherwise, a file of compiled code could smuggle weights into the method's next run."""
         return self.spec.device_class != "cpu"
 
     @property
@@ -354,7 +354,7 @@ class Attempt:
                 check_scores(record)
             except CompbenchError as error:
                 record = self._written_down(Ending("failed", f"the task returned an impossible score: it {error}"))
-            except (TypeError, ValueError) as error:  # what the contestant said of itself fits no record
+            except (TypeError, ValueError) as error:  # the contestant's self-report does not fit a record
                 self.facts, self.profile = {}, Profile()
                 why = f"the contestant's self-report is invalid: {str(error)[:500]}"
                 record = self._written_down(Ending("failed", why, self.pair.log()))
@@ -362,7 +362,7 @@ class Attempt:
             return Outcome(found, self.store.path_of(found), reused=False)
 
     def _written_down(self, ending: Ending) -> Record:
-        said = Failed(reason=ending.reason, traceback=ending.traceback)  # cut, and without controls
+        said = Failed(reason=ending.reason, traceback=ending.traceback)  # shortened, and without control characters
         card = self.request.card and self.request.card.number
         known = {"device": self.spec.device_class, "card": card, "slots": self.request.slots}
         known["predecessors"] = self.pair.predecessors
@@ -373,7 +373,7 @@ class Attempt:
         return Record(
             **own,
             identity=self.spec.identity,
-            attempt=1,  # `commit` numbers it
+            attempt=1,  # `commit` sets the number
             status=ending.status,
             reason=said.reason,
             traceback=said.traceback,
@@ -394,7 +394,7 @@ class Attempt:
         """Make the spec from what parent and referee know; only settings and version come from the contestant's answer."""
         contestant, referee, request = self.contestant, self.referee, self.request
         if contestant.file_sha256 != self.plugin.file_sha256:
-            raise CompbenchError(f"'{request.method}' was changed in its file while it was being loaded; run it again.")
+            raise CompbenchError(f"the file of '{request.method}' was changed while it was being loaded; run it again.")
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
             raise CompbenchError(f"'{request.method}' and the referee disagree about the task's settings or budget.")
         digest, self.code = self.origin_of(request, self.registry, referee.metrics, referee.device_class)
@@ -408,7 +408,7 @@ class Attempt:
 
 @contextlib.contextmanager
 def _failing_this_run() -> Iterator[None]:
-    """A run's own folder that cannot be written fails this run alone: the next run may do."""
+    """Turn an unwritable folder of this run into a failure of this run only; the next run may succeed."""
     try:
         yield
     except Unwritable as error:

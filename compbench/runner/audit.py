@@ -22,7 +22,7 @@ from compbench.system.files import Json
 from compbench.system.profiling import StepMeter
 
 SLACK_SECONDS, SLACK_SHARE = 5.0, 0.5
-"""A contestant may report this much less time than we measured: messages and a busy machine take time too."""
+"""A contestant may report this much less time than we measured, because messages and a busy machine take time too."""
 BYTES_PER_SECOND = 1e8
 """Cautious estimate of the speed at which samples travel to the referee, in bytes per second."""
 IDLE_SECONDS, IDLE_SHARE = 1.0, 0.1
@@ -31,7 +31,7 @@ STEPS_SLACK = 2
 """A fit may report at most this many times the budget's steps, per silo and for the server."""
 MOST_SILOS = 100
 PEAK_SLACK = 1.5
-"""A share of the measured peak up to this means that the peak was measured badly; beyond it the FLOPs cannot be."""
+"""A share of the measured peak up to this means that the peak was measured badly; a larger share is impossible."""
 ITS_OWN = frozenset({"train_steps", "evaluations_per_sample", "parameters", "flops_per_train_step", "flops_per_sample"})
 ITS_OWN |= {"peak_memory_bytes", "stages", "extension", "silos"}
 """A contestant reports these fields of a profile.  The parent and the referee fill all others."""
@@ -39,8 +39,8 @@ Listener = Callable[[str, int, int], None]
 
 
 class Watch:
-    """The parent's own look at a run: progress, which `listener` gets too, by its clock; and `cpu_seconds` of the contestant and
-    all that it started (None where that is not known) at the borders of its work.
+    """The parent's own observations of a run: progress by its clock, also passed to `listener`, and `cpu_seconds` of the
+    contestant and its descendants (None if not known) before and after each piece of work.
     """
 
     def __init__(self, listener: Listener, cpu_seconds: Callable[[], float | None] = lambda: None) -> None:
@@ -55,11 +55,11 @@ class Watch:
         self._listener(stage, done, total)
 
     def worked(self, *, sampling: bool = False) -> None:
-        """The contestant has finished an order; `sampling` says that it answered the referee's requests meanwhile."""
+        """Note that the contestant has finished an order; `sampling`: it answered the referee's requests meanwhile."""
         self.sampling_cpu_seconds += self._since_last() * sampling
 
     def waited(self) -> None:
-        """The contestant gets a new order; what it used since the last one ended belongs to no stage."""
+        """Note that the contestant gets a new order; the CPU time since the last order ended belongs to no stage."""
         self.idle_cpu_seconds += self._since_last()
 
     def _since_last(self) -> float:
@@ -83,10 +83,10 @@ def profile_of(
 
     Args:
         measured: the contestant's own part, unverified.
-        refereed, watch: what the referee measured, and what the parent saw.
-        fit_seconds: of opening the data and fitting, by the parent's clock.
-        shared: what a fit of another run took, if it was taken.
-        num_silos: of the task; a method that pools them may take the steps of all.
+        refereed, watch: what the referee measured, and what the parent observed.
+        fit_seconds: seconds of opening the data and fitting, by the parent's clock.
+        shared: cost of another run's fit, if that fit was loaded.
+        num_silos: number of the task's silos; a method that pools them may take the steps of all.
     """
     ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
@@ -106,9 +106,11 @@ def profile_of(
 
 
 def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
-    """All stages (seconds of sampling are the referee's, its CPU time the contestant's); the contestant's CPU seconds of none.
+    """All stages, and the contestant's CPU seconds outside of any stage.
 
-    While it warms up it may keep all cores busy: a compiler has processes of its own, which its clock does not see.
+    Seconds of sampling come from the referee, their CPU time from the contestant.  During warm-up the contestant may keep all
+    cores
+    busy, because a compiler starts processes that the contestant's clock does not see.
     """
     answered = {name: sum(stage.cpu_seconds for stage in said.stages if stage.name == name) for name in ("warm_up", "sample")}
     seen = watch.sampling_cpu_seconds
@@ -121,16 +123,16 @@ def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | 
         said_cpu = answered.get(stage.name)
         own = {} if said_cpu is None else {"cpu_seconds": min(said_cpu, seen or said_cpu)}
         stages.append(stage.model_copy(update=own))
-    if idle >= 0.05:  # less is a message or two
+    if idle >= 0.05:  # less is the time of a message or two
         stages.append(Stage(name="outside", seconds=0.0, cpu_seconds=round(idle, 2)))
     return stages, idle
 
 
 def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Json]:
-    """Rates, latency, shares of peak and energy: of our clocks; `distrust` where FLOPs go beyond the device's peak."""
+    """Rates, latency, shares of peak and energy by our clocks; `distrust` if FLOPs exceed the device's peak."""
     found: dict[str, Json] = {"energy_joules": None if shared else refereed.energy_joules}
     rate = None if shared else watch.meter.rate()
-    times = sorted(refereed.request_seconds[1:] or refereed.request_seconds)  # the first is warm-up where there are more
+    times = sorted(refereed.request_seconds[1:] or refereed.request_seconds)  # if there are several, the first is warm-up
     samples = refereed.batch / statistics.median(times) if times and times[0] > 0 else None
     found |= {"train_steps_per_second": rate, "train_samples_per_second": rate and rate * budget.batch_size}
     if samples:
@@ -143,7 +145,7 @@ def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, sh
     }
     measured = refereed.peak_flops_per_second
     if measured:
-        peak = max(measured, *rates.values())  # a peak is the most that was ever seen
+        peak = max(measured, *rates.values())  # the peak is the largest value ever measured
         if peak > PEAK_SLACK * measured:
             return {"distrust": f"its reported FLOPs mean {peak:.3g} per second on a device whose peak is {measured:.3g}"}
         found["peak_flops_per_second"] = peak

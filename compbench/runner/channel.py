@@ -2,8 +2,9 @@
 
     frame = magic, header length, payload length, header, payload
 
-Nothing is unpickled, so a contestant can send wrong numbers but no code.  The parent reads headers only, a piece at a
-time, and never imports torch: whatever arrives, and however slowly, its own clock goes on.
+Nothing is unpickled, so a contestant can send wrong numbers but no code.  The parent reads only headers, piece by piece, and
+never
+imports torch, so its own clock keeps running whatever arrives and however slowly.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     def tensors(self) -> dict[str, Tensor]:
-        """The payload's tensors, on the CPU.  Raises Closed where it holds none."""
+        """The payload's tensors, on the CPU.  Raises Garbled if the payload is damaged."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -71,7 +72,7 @@ class Channel:
         return cls(socket.socket(fileno=descriptor))
 
     def send(self, header: Mapping[str, Json], tensors: Mapping[str, Tensor] | None = None) -> None:
-        """Send one frame; blocks until it is handed over.  Raises Closed if the other side is gone."""
+        """Send one frame and block until it is handed over.  Raises Closed if the other side is gone."""
         payload = b""
         if tensors:
             from safetensors.torch import save
@@ -85,7 +86,7 @@ class Channel:
             raise Closed(str(error)) from error
 
     def receive(self, *, max_payload: int = 0) -> Frame:
-        """The next frame; waits for it.  Raises Closed at the end of the stream, or if the bytes are not a frame."""
+        """Wait for the next frame.  Raises Closed at the end of the stream, or if the bytes are not a frame."""
         while (frame := self.taken(max_payload)) is None:
             self.read()
         return frame
@@ -106,7 +107,7 @@ class Channel:
         self._buffer += got
 
     def taken(self, max_payload: int = 0) -> Frame | None:
-        """The first frame of what was read, if it is whole; reads nothing.  Raises Garbled if the bytes are not a frame."""
+        """The first frame among the bytes read so far, if it is complete.  Raises Garbled if the bytes are not a frame."""
         if len(self._buffer) < FRAME.size:
             return None
         magic, header_length, payload_length = FRAME.unpack_from(self._buffer)
@@ -120,7 +121,7 @@ class Channel:
         return Frame(header, payload)
 
     def hang_up(self) -> None:
-        """Send no more: the other side finds the end of the stream where it would wait for an order, and may still answer."""
+        """Close the sending direction: the other side sees the end of the stream instead of an order, and may still answer."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
@@ -135,7 +136,7 @@ def _parsed(text: bytes) -> dict[str, Json]:
     except ValueError as error:
         raise Garbled(f"the other side sent a message that is not JSON: {str(error)[:100]}") from error
     if not isinstance(header, dict):
-        raise Garbled(f"the other side sent a message that is not a JSON object, or that is nested more than {MAX_DEPTH}-fold")
+        raise Garbled(f"the other side sent a message that is not a JSON object, or that is nested over {MAX_DEPTH} levels deep")
     return header
 
 

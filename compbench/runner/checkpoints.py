@@ -22,12 +22,12 @@ CURVES, TAKEN = "compbench.curves", "compbench.taken"
 
 
 class FileCheckpoints:
-    """The latest checkpoint of a stage in one file, which is replaced whole; the checkpoints of its parts lie next to it.
+    """The latest checkpoint of a stage, in one file that is replaced as a whole; checkpoints of its parts lie next to it.
 
     Attributes:
-        name: of the part, with a dot before each part of a part; the whole fit's is empty.
-        resumed: whether a checkpoint was loaded, by any part.
-        earlier: what the processes of a resumed run took before this one, by the latest checkpoint that was loaded.
+        name: name of the part, with a dot before each nested part; "" for the whole fit.
+        resumed: whether any part loaded a checkpoint.
+        earlier: counts of the earlier processes of a resumed run, from the latest checkpoint that was loaded.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FileCheckpoints:
             return None
         try:
             tensors, facts = load_tensors(self.path)
-        except CompbenchError as error:  # names a copy that goes with the run
+        except CompbenchError as error:  # the path of a copy, which is deleted with the run
             raise CompbenchError(f"the run's {self.path.name} is damaged; run it again without --resume.") from error
         self._whole.resumed = True
         curves, taken = facts.pop(CURVES, None), facts.pop(TAKEN, None)
@@ -61,12 +61,12 @@ class FileCheckpoints:
         return tensors, facts
 
     def going_on(self) -> FileCheckpoints:
-        """The same file, for a fit that continues after a planned stop: such a run does not count as resumed."""
+        """The same file, for a fit that continues after a planned stop, which does not count as resumed."""
         whole = FileCheckpoints(self.path, resume=True)
         return FileCheckpoints(self.path, resume=True, curves=self._curves, whole=whole, name=self.name)
 
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None:
-        """Replace the checkpoint; a reader sees the old one or the new one, never half."""
+        """Replace the checkpoint; a reader sees either the old one or the new one."""
         own: dict[str, Json] = {} if self._curves is None else {CURVES: self._curves.state()}
         if self._tally is not None:
             whole = self._tally.copy()
@@ -75,7 +75,7 @@ class FileCheckpoints:
         save_tensors(self.path, tensors, {**facts, **own})
 
     def _take(self, taken: object) -> None:
-        """Book what a checkpoint says of the processes before; each of its parts says what all had taken when it was written."""
+        """Take over a checkpoint's counts of earlier processes; each part's checkpoint has the total when it was written."""
         if isinstance(taken, list) and len(taken) == 3 and all(isinstance(number, int) for number in taken):
             self.earlier = Tally(*map(max, self.earlier.values, taken))
 

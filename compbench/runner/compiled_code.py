@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from compbench.api.schemas import Plugin, RunSpec
 
 CODE_FILE = "compiled.bin"
-"""File with compiled code: in the folder that is lent to a contestant, and where the contestant leaves its own."""
+"""File with compiled code, both in the folder that is lent to a contestant and where the contestant writes its own."""
 
 MOST_BYTES = 2**30
 
@@ -56,13 +56,13 @@ def take_up(folder: Path) -> bool:
         return torch.compiler.load_cache_artifacts((folder / CODE_FILE).read_bytes()) is not None
     except FileNotFoundError:
         return False
-    except Exception as error:  # it is compiled again; of damaged code torch itself says so in its log
+    except Exception as error:  # it is compiled again; torch logs damaged code itself
         warnings.warn(f"compiled code cannot be loaded: {error}", stacklevel=2)
         return False
 
 
 def leave(folder: Path) -> None:
-    """Write the code that this process compiled or loaded to the contestant's folder."""
+    """Write the code that this process compiled or loaded into the contestant's folder."""
     import torch
 
     if not hasattr(torch.compiler, "save_cache_artifacts"):  # before torch 2.7

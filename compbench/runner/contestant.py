@@ -43,16 +43,17 @@ COMPILE_FROM = 1_000
 """Compiling a network on a GPU pays if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
 
 _AT_IMPORT: dict[str, counted.Tally] = {}
-"""What the import of each method trained in this process, which later runs of a chain have from it."""
+"""Training that each method's import did in this process; it counts in every later run of a chain."""
 PROBE_ROWS = 2
-"""Number of samples that are drawn under the FLOP counter where no request of the run can be asked again."""
+"""Number of samples drawn under the FLOP counter if no request of the run can be repeated."""
 
 
 class Contestant:
     """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
 
-    In its `folder`, `run` has checkpoints, weights and traces, `cache` what is made of the data.  What the parent lends lies
-    next to it (`lent_to`).
+    In its `folder`, `run` has checkpoints, weights and traces, and `cache` has what is computed from the data.  Files that the
+    parent
+    lends lie next to this folder (`lent_to`).
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Contestant:
         self._steps = 0
         self._stop: int | None = None
         self._fitted = False
-        self._counting = contextlib.ExitStack()  # from the moment that the method gets the problem, to the run's end
+        self._counting = contextlib.ExitStack()  # counts from the moment that the method gets the problem to the end of the run
         self._tally, self._at_fitted = counted.Tally(), counted.Tally()
         self._answers = counted.Answers()
         self._smallest: dict[bool, Request] = {}
@@ -87,7 +88,7 @@ class Contestant:
         self.model: object = None
 
     def describe(self) -> ContestantDescribed:
-        """Load plugin and task.  Raises CompbenchError, or Refused where the method cannot work on the task."""
+        """Load plugin and task.  Raises CompbenchError, or Refused if the method cannot work on the task."""
         with self._stage("imports"):
             entry = self.registry.entry("methods", self.request.method)
             self.method: Method = self._imported()
@@ -107,7 +108,7 @@ class Contestant:
         )
 
     def _imported(self) -> Method:
-        """The method; what its import trains is counted, in each run of a process that imported it."""
+        """The method; training during its import is counted in each run of the process."""
         own = _AT_IMPORT.setdefault(self.request.method, counted.Tally())
         with own.counting_steps():
             method = self.registry.load("methods", self.request.method)
@@ -115,7 +116,7 @@ class Contestant:
         return method
 
     def obey(self, order: Message) -> Message:
-        """Do one of the parent's orders: `Open`, `Fit` or `Measure`."""
+        """Carry out one of the parent's orders: `Open`, `Fit` or `Measure`."""
         if isinstance(order, Open):
             return self.open(order)
         from compbench.system.bf16 import arithmetic
@@ -125,9 +126,9 @@ class Contestant:
 
     @contextlib.contextmanager
     def _no_way_out(self) -> Iterator[None]:
-        """A method refuses a run before it sees an example, and stops when it is asked to; else the run has failed, which counts.
+        """Let a method refuse only before it sees an example, and stop only when it is asked to; otherwise the run has failed.
 
-        Raises CompbenchError in place of a Refused or Cancelled that came without that.
+        Raises CompbenchError in place of a Refused or Cancelled that came at another time.
         """
         try:
             yield
@@ -147,7 +148,7 @@ class Contestant:
             import torch
 
             self.device, self.precision = devices.resolve(order.device), order.precision
-            if self.budget.train_steps and not self.oracle:  # or the first optimiser imports torch's compiler within the fit
+            if self.budget.train_steps and not self.oracle:  # otherwise the first optimiser would do it in the fit
                 torch.optim.SGD([torch.zeros(1, requires_grad=True)])
         devices.set_up(self.device, self.precision)
         self._take_what_is_lent()
@@ -171,13 +172,13 @@ class Contestant:
         return Opened(fit=facts)
 
     def _take_what_is_lent(self) -> None:
-        """Begin with an empty folder: copy the checkpoints that the parent lends, and link to the data that runs share."""
+        """Start with an empty folder: copy the checkpoints from the parent, and link to the data that runs share."""
         remove_tree(self.folder)
         self.folder.mkdir(parents=True)
         for path in lent_to(self.own).glob("checkpoint*"):
             publish(path, self.folder / path.name)
         for path in (Home(Path(self.request.home)).cache / FROM_DATA).glob("*.*"):
-            with contextlib.suppress(OSError):  # it is made again
+            with contextlib.suppress(OSError):  # the data is made again
                 PluginFolder(self.own, "cache", FROM_DATA).link(path)
 
     def fit(self, order: Fit) -> Fitted:
@@ -202,8 +203,8 @@ class Contestant:
             self._counts |= counted.earlier(self.checkpoints.earlier)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
-                self.model = self._shared_part(self.folder / FIT_FILE)  # laid out as others get it, so that sums are the same
-        lasting = dict(self._counts)  # of the part that others may take
+                self.model = self._shared_part(self.folder / FIT_FILE)  # in the layout of a loaded fit, for equal sums
+        lasting = dict(self._counts)  # for the part that other methods may load
         if self.method.parts is not None:
             self.model = self.method.parts.finish(self.settings, self.problem, self.model)
         self._counts = counted.increased(self._counts, self._tally.since(fitted))
@@ -231,11 +232,11 @@ class Contestant:
         return Fitted(shared=shared, cost=cost)
 
     def _shared_part(self, weights: Path) -> torch.nn.Module:
-        """The fit, or the part of it, that methods share, with stored weights.  Raises RuntimeError if they do not fit it."""
+        """The shared fit, or the shared part of a fit, with stored weights.  Raises RuntimeError if the weights do not fit."""
         return self._loaded((self.method.parts or self.method).build, weights, self.problem)
 
     def _loaded(self, build: Callable[..., torch.nn.Module] | None, weights: Path, problem: Problem) -> torch.nn.Module:
-        """The model that `build` makes for a problem, with stored weights.  Raises RuntimeError if they do not fit it."""
+        """The model that `build` makes for a problem, with stored weights.  Raises RuntimeError if the weights do not fit."""
         assert build is not None
         model = build(self.settings, problem).to(self.device)
         model.load_state_dict(load_tensors(weights)[0])
@@ -277,9 +278,9 @@ class Contestant:
         return True
 
     def sample(self, request: Request, stream: str = "", follow: int = 0) -> Tensor:
-        """Answer one request, timed; samples on the CPU as the method made them (the referee checks them).
+        """Answer one request and time it; the samples are returned on the CPU, and the referee checks them.
 
-        At a warm-up the networks are compiled where the requests that `follow` it, of its shape, pay for that.
+        At a warm-up the networks are compiled if enough requests of the same shape `follow` it.
         """
         if stream not in self._streams:
             self._streams[stream] = self._generator(f"sample {stream}")
@@ -370,7 +371,7 @@ class Contestant:
         return None if self.method.evaluations is None else self.method.evaluations(self.settings, self.final)
 
     def _stop_at(self, stops: Sequence[int]) -> None:
-        """Fit up to each of some steps, and leave the weights there; the fit goes on from its checkpoint."""
+        """Fit up to each of some steps, and save the weights there; the fit continues from its checkpoint."""
         build = self.method.build and partial(self.method.build, self.settings, self.problem)
         for step in stops:
             self._stop = step
@@ -388,13 +389,13 @@ class Contestant:
             if context.compile:
                 import torch
 
-                torch.compiler.reset()  # of a network torch keeps eight shapes, runs' before among them, and compiles no ninth
+                torch.compiler.reset()  # torch compiles at most eight shapes of a network, in all runs
             model: object = ((stage == "fit" and self.method.parts) or self.method).fit(self.settings, problem, context)
         self._notes.add(stage, 1, context.notes)
         return model
 
     def _extend(self, extension: Extension) -> None:
-        """The second stage: the method's own extension, or a fit from scratch, whose whole cost is then the extension's."""
+        """The second stage: the method's own extension, or a new fit, whose whole cost then counts as the extension's."""
         import torch
 
         base_seconds, before = self.stages[-1].seconds, profiling.tensor_hashes(self.model)
@@ -421,7 +422,7 @@ class Contestant:
         )
 
     def _context(self, generator: torch.Generator, checkpoints: Checkpoints | None = None, *, stage: str = "") -> Context:
-        """What the harness gives the method; in a `stage`, its steps are counted and its losses kept."""
+        """The context that the harness gives the method; in a `stage`, steps are counted and losses kept."""
         context = Context(
             device=self.device,
             precision="bf16" if self.precision == "bf16" else "fp32",
@@ -453,7 +454,7 @@ class Contestant:
         return torch.Generator().manual_seed(seed)
 
     def _flops(self) -> dict[str, float]:
-        """FLOPs of a sample, and of a training step; how many evaluations a sample takes is noted."""
+        """FLOPs of a sample and of a training step; the number of evaluations per sample is noted."""
         import torch
 
         condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
@@ -475,7 +476,7 @@ class Contestant:
                 again[True] = passes.backward_passes, len(inpainted.x0)
             self._counts |= counted.late(ended, fitted=self._at_fitted, answers=self._answers, again=again)
         if self._counts and not self.oracle and self.problem.extension is None and found.evaluations is not None:
-            self._counts["evaluations"] = found.evaluations  # an extension's network is not that of the first stage
+            self._counts["evaluations"] = found.evaluations  # an extension changes the network of the first stage
         self._asked = found.asked
         return {"flops_per_sample": found.per_sample, "flops_per_train_step": found.per_train_step}
 

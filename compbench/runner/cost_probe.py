@@ -1,6 +1,6 @@
 """Measure what a sample and a training step of a fitted method cost, with torch's formulas for products.
 
-The evaluations of the network for a sample are its products over those of one example's forward pass in the training loss.
+The number of network evaluations per sample is the FLOPs of a sample over those of one example's forward pass in the loss.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ STEPS = 4
 
 
 class Probed(NamedTuple):
-    """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations a sample (None if products do not tell).
+    """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations per sample (None if they cannot be derived).
 
-    `asked` has a sample's evaluations at conditions that tell 0 ... F factors, in proportion to what a request of a few rows asks
-    for, pilots included; () where no network is asked for conditions.  Backward passes are those of a training step, and those of
-    the whole request.
+    `asked` has a sample's evaluations at conditions with values of 0 ... F factors, as in a request of a few rows, pilots
+    included;
+    () if no network takes conditions.  Backward passes are given for a training step and for the whole request.
     """
 
     per_sample: float
@@ -46,11 +46,11 @@ def probed(
     asked: Request,
     context: Callable[[], Context],
 ) -> Probed:
-    """Costs of a method.
+    """Measure the costs of a method.
 
     Args:
-        method, settings, model: fitted.
-        problem: it was fitted on; a training step is the mean over silos and stages of a short fit.
+        method, settings, model: the fitted method.
+        problem: the problem that it was fitted on; a training step is the mean over silos and stages of a short fit.
         asked: a request with some rows.
         context: makes a new context each time.
     """
@@ -85,7 +85,7 @@ def probed(
     found, declared = None, method.evaluations and method.evaluations(settings, problem)
     if declared is not None and flops.forward and examples:
         found = per_sample / (flops.forward / examples)
-        if evaluations_excess(found, declared):  # is some of it done once a request?
+        if evaluations_excess(found, declared):  # is part of the work done once per request?
             found = counted.evaluations(sample, max(2, len(asked.x0)), flops.forward, examples, declared)
     trains = reported > 0 or tally.optimiser_steps > 0
     told = conditions.of(asked.condition.shape[1])

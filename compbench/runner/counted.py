@@ -1,7 +1,7 @@
 """Count what a fit and its samples use: optimiser steps, backward passes, drawn examples, and evaluations of the network.
 
-A method says how many steps it reports and how many evaluations a sample costs.  These counts stand next to its report; they see
-torch's optimisers and products, so a network in numpy has no counts.
+A method reports its steps and declares its evaluations per sample.  These counts are shown next to its report; they cover torch's
+optimisers and matrix products, so a network in numpy has no counts.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem
 
 FREE_EXAMPLES = 2**14
-"""A fit may draw this many examples besides its steps: for a mean, a list of distinct conditions, a closed-form fit."""
+"""A fit may draw this many examples outside of its steps: for a mean, a list of conditions, or a closed-form fit."""
 
 MOST_PASSES, MOST_PASSES_UNSEEN = 8, 2
-"""Largest number of backward passes of a training step: of several networks and penalties; and where no optimiser was seen."""
+"""Largest number of backward passes per training step (several networks, penalties), and the same if no optimiser was seen."""
 
 
 _living: WeakValueDictionary[int, Tally] = WeakValueDictionary()
-"""The tallies of this process, which a fork of it has too."""
+"""The tallies of this process, which its forks inherit."""
 
 
 def _found(number: int) -> Tally:
-    """The tally of a number in this process or the process that it was forked from, else a new one."""
+    """The tally with a number in this process or the process that it was forked from, else a new one."""
     return _living.get(number) or Tally()
 
 
 def _number(index: int) -> property:
-    """A number of a tally, in the memory that forked processes share."""
+    """A property for one count of a tally, in the memory that forked processes share."""
 
     def get(tally: Tally) -> int:
         return int(tally._numbers[index])
@@ -78,7 +78,7 @@ class Tally:
         return Tally(*(now - then for now, then in zip(self.values, before.values, strict=True)))
 
     def add(self, other: Tally) -> None:
-        """Add what was counted elsewhere."""
+        """Add the counts of another tally."""
         steps, examples, passes = other.values
         self.optimiser_steps += steps
         self.examples += examples
@@ -116,7 +116,7 @@ class Tally:
 
 
 class CountedEngine:
-    """Torch's engine of backward passes, which counts them; it passes all other calls on."""
+    """Torch's autograd engine with a count of backward passes; it passes all other calls on."""
 
     def __init__(self, engine: Any, tally: Tally) -> None:
         self._counted, self._tally = engine, tally
@@ -164,28 +164,28 @@ def counted(problem: Problem, tally: Tally) -> Problem:
 
 
 LEAST_SHARE = 0.5
-"""If a fit's losses say of a smaller share of its examples what they regress on, its conditions are not counted: other losses of
-the method say nothing."""
+"""If a fit's losses report conditions for a smaller share of its examples, its conditions are not counted: other losses of the
+method report none."""
 
 
 def regressed(counts: ConditionCounts, problem: Problem, taken: Tally) -> tuple[int, ...]:
-    """How many training conditions told 0 ... F factors; () for a fit that took no steps or mostly did not say."""
+    """Number of training conditions with values of 0 ... F factors; () for a fit without steps or with too few reports."""
     found = counts.of(len(problem.space))
     return found if taken.optimiser_steps and sum(found) >= LEAST_SHARE * taken.examples else ()
 
 
 def evaluations(sample: Callable[[int], object], rows: int, forward_flops: float, examples: int, declared: int) -> float | None:
-    """Evaluations of the network for a sample, in forwards of the training loss; None where that has no products.
+    """Evaluations of the network per sample, in forward passes of the training loss; None if the loss has no matrix products.
 
-    Where a loss evaluates the network more than once an example, as penalties do, the true number is larger.  What a request
-    computes once counts for its rows, unless there is more than was declared: then it is counted for one sample more alone.
+    If a loss evaluates the network more than once per example, as penalties do, the true number is larger.  Work done once per
+    request is divided among its rows, unless the result exceeds the declared number: then only the cost of one more row counts.
 
     Args:
-        sample: draws so many samples.
-        rows: of a request that the run asked, 2 at least: one more or less looks alike.
-        forward_flops: of some training steps, without their gradients.
-        examples: that these steps were made of.
-        declared: evaluations of a sample, as the method says.
+        sample: draws a number of samples.
+        rows: number of rows, at least 2, of a request of the run; one row more or less hardly changes it.
+        forward_flops: FLOPs of the forward passes of some training steps.
+        examples: number of examples in these steps.
+        declared: evaluations per sample that the method declares.
     """
     if not forward_flops or not examples:
         return None
@@ -196,9 +196,9 @@ def evaluations(sample: Callable[[int], object], rows: int, forward_flops: float
 
 
 def allowed_steps(problem: Problem, *, extending: bool = False) -> int:
-    """Optimiser steps that the budget grants: to each party, and to the server that decentralised parties share.
+    """Optimiser steps that the budget grants to each party and to the server that decentralised parties share.
 
-    A method that pools the silos may take as many as they have together.
+    A method that pools the silos may take as many steps as all silos together.
     """
     decentralised = any(account.rounds for account in problem.federation.accounts)
     steps = max(1, problem.budget.extend_steps) if extending else problem.budget.train_steps
@@ -206,29 +206,29 @@ def allowed_steps(problem: Problem, *, extending: bool = False) -> int:
 
 
 def allowed_examples(problem: Problem, *, parts: int = 1) -> int:
-    """Examples of the granted steps, and one look at all data, which a fit without steps needs, for each part of a fit."""
+    """Examples of the granted steps, plus one pass over all data, which a fit without steps needs, for each part of a fit."""
     return allowed_steps(problem) * problem.budget.batch_size + parts * (sum(problem.federation.sizes) + FREE_EXAMPLES)
 
 
 def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int, parts: int = 1) -> dict[str, float]:
-    """What a fit took and what it might take, as `compbench.store.counts` names it.
+    """What a fit took and what the budget grants, under the names of `compbench.store.counts`.
 
     Args:
-        problem: that was fitted, after the fit.
-        tally: what was counted, from the moment that the method got the problem.
-        before: what of it came before the fit began.
+        problem: the fitted problem, after the fit.
+        tally: counts from the moment that the method got the problem.
+        before: the part of these counts from before the fit began.
         reported: steps that the fit reported.
-        parts: that it was made in, stopped between them on purpose.
+        parts: number of parts of the fit, with planned stops between them.
     """
     granted = allowed_steps(problem), allowed_examples(problem, parts=parts)
     values = (tally.optimiser_steps, tally.examples, *granted, reported, before.optimiser_steps, before.examples)
     found = {name: float(value) for name, value in zip(FIT, values, strict=True)}
     found |= {"early_backward_passes": float(before.backward_passes), "backward_passes": float(tally.backward_passes)}
-    return found | {"granted_backward_passes": granted_passes(found, MOST_PASSES)}  # the most, until a step is probed
+    return found | {"granted_backward_passes": granted_passes(found, MOST_PASSES)}  # the limit, until a step is probed
 
 
 def increased(counts: Mapping[str, float], more: Tally, prefix: str = "") -> dict[str, float]:
-    """Counts with what was counted besides: under the names of a fit's own, or under those of a prefix (`early_steps`)."""
+    """Add further counts, under a fit's own names or under names with a prefix (`early_steps`)."""
     found = dict(counts)
     for name, value in zip(TAKEN if not prefix else KINDS, more.values, strict=True):
         found[prefix + name] = found.get(prefix + name, 0.0) + value
@@ -236,12 +236,12 @@ def increased(counts: Mapping[str, float], more: Tally, prefix: str = "") -> dic
 
 
 def earlier(tally: Tally) -> dict[str, float]:
-    """What the processes of a resumed run took before this one, by its checkpoints; {} where there was none."""
+    """What earlier processes of a resumed run took, by its checkpoints; {} if there were none."""
     return increased({}, tally, "earlier_") if any(tally.values) else {}
 
 
 def extension(problem: Problem, taken: Tally, *, retrained: bool) -> dict[str, float]:
-    """What a second stage took and what it might take: the larger problem's budget for a fit, or that of an extension."""
+    """What a second stage took and what is granted: the larger problem's budget for a new fit, or the extension's budget."""
     steps = allowed_steps(problem, extending=not retrained)
     look = sum(problem.federation.sizes) + FREE_EXAMPLES
     granted = (steps, steps * problem.budget.batch_size + look, ceil(SLACK * _passes(taken.optimiser_steps) * steps))
@@ -251,7 +251,7 @@ def extension(problem: Problem, taken: Tally, *, retrained: bool) -> dict[str, f
 def granted_passes(counts: Mapping[str, float], each: float) -> float:
     """Backward passes that the budget grants to a fit, if a training step of a short fit takes `each`.
 
-    Few are granted to a step, and fewer where no optimiser was seen: every pass is a look at a batch, whatever is made of it.
+    The number per step is limited, and more so if no optimiser was seen, because every pass uses a batch.
     """
     return ceil(SLACK * min(max(1.0, each), _passes(counts["optimiser_steps"])) * counts["granted_steps"])
 
@@ -261,10 +261,12 @@ def _passes(steps: float) -> int:
 
 
 class Answers:
-    """Backward passes in the answers to requests: guidance by a gradient takes some, and training would take more.
+    """Backward passes in the answers to requests: gradient guidance takes some, and training would take more.
 
-    They are held against a request that is asked again at the run's end, one with given entries against one with such entries:
-    an answer may take as many as that one for each time that it has its rows, the answer to a warm-up twice as many.
+    They are compared with a request that is repeated at the end of the run; requests with given entries are compared with each
+    other.
+    An answer may take as many passes as the repeated one, in proportion to its rows; the answer to a warm-up may take twice as
+    many.
     """
 
     def __init__(self) -> None:
@@ -275,15 +277,15 @@ class Answers:
             self._taken.append((passes, rows * (1 + warm_up), known))
 
     def some(self, *, known: bool) -> bool:
-        """Whether any were taken in answers with given entries, or without."""
+        """Whether answers with given entries (or without) took any passes."""
         return any(kind == known for *_, kind in self._taken)
 
     def beyond(self, again: Mapping[bool, tuple[int, int]]) -> int:
-        """Passes beyond what is granted.
+        """Number of passes beyond the granted ones.
 
         Args:
-            again: the passes and the rows of the request that was asked again, with given entries (True) and without; a kind
-                that is missing is granted none.
+            again: passes and rows of the repeated request, with given entries (True) and without (False); a missing kind is
+                granted no passes.
         """
         found = 0
         for taken, own, known in self._taken:
@@ -298,13 +300,13 @@ class Answers:
 
 
 def late(tally: Tally, *, fitted: Tally, answers: Answers, again: Mapping[bool, tuple[int, int]]) -> dict[str, float]:
-    """What was trained after the fit, where nothing is granted, as `compbench.store.counts` names it.
+    """Training after the fit, where none is granted, under the names of `compbench.store.counts`.
 
     Args:
-        tally: what was counted until the run's end.
-        fitted: what of it came until the fit was done.
-        answers: what of it came in answers to requests.
-        again: passes and rows of requests that were asked again (`Answers.beyond`).
+        tally: counts until the end of the run.
+        fitted: the part of these counts until the end of the fit.
+        answers: the part of these counts in answers to requests.
+        again: passes and rows of repeated requests (`Answers.beyond`).
     """
     found = tally.since(fitted)
     outside = max(0, found.backward_passes - answers.passes)

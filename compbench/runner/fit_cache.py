@@ -35,10 +35,11 @@ class KeptFit(Frozen):
 
 
 class SharedFit:
-    """The place of one fit in the cache, by `facts` that it depends on and the `scope` of its code, locked while it is made.
+    """The place of one fit in the cache, by the `facts` that it depends on and the `scope` of its code, locked while it is made.
 
-    The lock lies among the leases: a contestant that could open it could hold it as long as it lives.  `alarm` is called while
-    another run holds the place; what it raises ends the waiting.
+    The lock is one of the leases, because a contestant that could open it could hold it as long as it lives.  `alarm` is called
+    while
+    another run holds the place; an exception from it ends the waiting.
     """
 
     def __init__(self, home: Home, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
@@ -47,7 +48,7 @@ class SharedFit:
         self.lock = held(home.leases / self.path.name, waiting=alarm)
 
     def cost(self) -> FitCost | None:
-        """The cost of the kept fit; None if there is none, if nothing was counted of it, or if its weights have changed."""
+        """The cost of the kept fit; None if there is no fit, if its costs were not counted, or if its weights have changed."""
         try:
             kept = read_json(self.path.with_suffix(".json"), KeptFit, MAX_COST_BYTES, "fit")
             return kept.cost if kept.cost.counts and kept.sha256 == file_sha256(self.path) else None

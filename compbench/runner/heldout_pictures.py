@@ -1,7 +1,7 @@
-"""Pictures of samples that a record keeps: every held-out cell, real above generated, and one cell along training.
+"""Pictures of samples that a record keeps: every held-out cell, real above generated, and one cell during training.
 
-A picture takes tens of kilobytes, as a board has hundreds: palettes, tiles of half the side where there are many cells, and at
-most `MOST_PICTURES` pictures of one run.
+A board has hundreds of pictures, so each takes only tens of kilobytes: by palettes, by tiles of half the side if there are many
+cells, and by at most `MOST_PICTURES` pictures per run.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ MOST_BYTES = 60_000
 FEWER = (128, 64, 32, 16)
 """Numbers of colours of a picture of cells, in the order in which they are tried."""
 WHOLE, HALVED = 36, 96
-"""A picture has at most so many tiles: of whole size, or of half the side."""
+"""A picture has at most WHOLE tiles of full size, or HALVED tiles of half the side."""
 MOST_PICTURES = 4
 PER_CELL, FEW_TILES, FILM_TILES = 8, 20, 3
-"""A cell is shown by several samples while there are few tiles; a film has three samples at each point."""
+"""A cell is shown by up to PER_CELL samples while there are few tiles; a film has FILM_TILES samples at each point."""
 SMALL_SIDE = 32
 """Tiles of this side or less are not halved."""
 
 
 class HeldoutSamples:
-    """The first samples of each held-out cell that pass by.
+    """The first samples of each held-out cell that the task requests.
 
     Args:
-        holdout: whose factors make a cell; the cells are those that the task asks for.
+        holdout: the holdout whose factors define a cell.
     """
 
     def __init__(self, holdout: Holdout) -> None:
@@ -53,7 +53,7 @@ class HeldoutSamples:
         self._kept: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
 
     def note(self, request: Request, stream: str, samples: Tensor) -> None:
-        """A request and its checked samples; what is not of the held-out stream is passed over."""
+        """Keep samples of a request with its checked samples; requests of other streams are ignored."""
         if stream != STREAM or not self._factors or request.known is not None:
             return
         for condition, sample in zip(request.condition.cpu(), samples.cpu(), strict=True):
@@ -67,7 +67,7 @@ class HeldoutSamples:
 
         Args:
             real: full conditions (N, F) -> a real picture of each, uint8 (N, C, H, W), or None if the task has none.
-            film: whether to make the picture of one cell, the middle one, too.
+            film: whether to add the picture of one cell, the middle one.
         """
         cells = sorted(cell for cell, kept in self._kept.items() if kept)
         if not cells:
@@ -91,13 +91,13 @@ Row = tuple[tuple[int, ...], "Tensor", "Tensor"]
 
 
 def _spread(cells: Sequence[tuple[int, ...]], most: int) -> list[tuple[int, ...]]:
-    """At most so many of the cells, evenly spaced."""
+    """At most `most` of the cells, evenly spaced."""
     step = max(1.0, len(cells) / most)
     return [cells[int(step * place)] for place in range(min(len(cells), most))]
 
 
 def _split(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
-    """Parts of nearly equal length, each of at most so many rows."""
+    """Split rows into parts of nearly equal length, each of at most `most` rows."""
     count = -(-len(rows) // most)
     for part in range(count):
         yield rows[part * len(rows) // count : (part + 1) * len(rows) // count]
@@ -143,7 +143,7 @@ def _three(images: numpy.ndarray) -> numpy.ndarray:
 
 
 def limited_png(picture: Image.Image) -> bytes:
-    """A PNG of at most `MOST_BYTES`, of as many colours as that allows; up to 256 colours stay as they are."""
+    """A PNG of at most `MOST_BYTES`, with as many colours as that allows; up to 256 colours are kept exactly."""
     import numpy
     from PIL import Image
 
@@ -164,10 +164,11 @@ def limited_png(picture: Image.Image) -> bytes:
 
 
 def small_png(picture: numpy.ndarray) -> bytes:
-    """A picture (H, W, 3) as a PNG that is small, as a board has hundreds: an eighth to half of a plain one.
+    """A picture (H, W, 3) as a small PNG, an eighth to half of a plain one, because a board has hundreds.
 
-    It gets the smallest palette that moves its values by no more than `MOST_SHIFT` on average.  What is too colourful for any has
-    32 levels a channel, so no value moves by more than 4 of 255, and black and white stay.
+    It gets the smallest palette that changes its values by no more than `MOST_SHIFT` on average.  A picture with too many
+    colours for
+    any palette gets 32 levels per channel, so no value changes by more than 4 of 255, and black and white stay exact.
     """
     import numpy
     from PIL import Image

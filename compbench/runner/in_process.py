@@ -17,9 +17,9 @@ from compbench.system.errors import CompbenchError
 
 
 class InProcessPair:
-    """A `Pair` that uses plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger.
+    """A `Pair` of plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger.
 
-    The referee is not asked to describe itself if its description is `known`; it is the same for all methods of a task.
+    The referee's description is the same for all methods of a task, so it is not computed again if it is `known`.
     """
 
     predecessors, deadline = 0, float("inf")

@@ -1,4 +1,4 @@
-"""Call a function that runs a plugin outside of a run, in a contestant's sandbox: for `info`, `check` and `diagnose`.
+"""Call a function with plugin code outside of a run, in a contestant's sandbox: for `info`, `check` and `diagnose`.
 
     parent -> child   Call, and another one after the end of the first
     child -> parent   Value for each value that the function yields, and one at the end; Progress and Failed at any moment
@@ -35,16 +35,16 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one child; it is deleted afterwards, whatever the child did to it."""
+    """A folder for one child, deleted afterwards whatever the child did to it."""
     with temporary_folder("compbench-isolated-") as room:
         yield room / "own"
 
 
 class Isolated:
-    """A process that answers calls, one after the other, so that several of them pay its imports once.
+    """A process that answers calls, one after the other, so that several calls share its imports.
 
     Args:
-        folder: from `scratch`; all that the child may write to.
+        folder: a folder from `scratch`, the only one that the child may write to.
         home: the child cannot read the parts that belong to the referee, the parent or other runs.
         device: CUDA is started before the border closes, unless it is "cpu".
     """
@@ -66,7 +66,7 @@ class Isolated:
 
         Args:
             function: "module:name" in compbench; its values must be of `kind`.
-            seconds: for all values together.
+            seconds: time limit for all values together.
 
         Raises:
             Ended: the child failed, crashed, ran out of time or sent something else; `usage` where the request was wrong.
@@ -96,13 +96,13 @@ def values_of(
     seconds: float = SECONDS,
     listener: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Iterator[T]:
-    """Yield the values of a function in a process of its own, which ends with them: see `Isolated`."""
+    """Yield the values of a function in a separate process, which ends with them: see `Isolated`."""
     with contextlib.closing(Isolated(folder, home=home, device=device, threads=threads)) as process:
         yield from process.values(function, arguments, kind, seconds=seconds, listener=listener)
 
 
 def answer_of(function: str, arguments: Mapping[str, Json], kind: type[T], folder: Path, *, home: Home, device: str = "cpu") -> T:
-    """The one value of a function.  Raises CompbenchError where the child ended without it."""
+    """The single value of a function.  Raises CompbenchError if the child ended without a value."""
     try:
         return next(values_of(function, arguments, kind, folder, home=home, device=device))
     except StopIteration as end:

@@ -70,10 +70,11 @@ class Open(Message):
 
 
 class FitCost(Frozen):
-    """What a fit took, its `seconds` by the parent's clock, what it did with the silos, and its curves (`LossCurves.state`).
+    """The cost of a fit: `seconds` by the parent's clock, its use of the silos, and its curves (`LossCurves.state`).
 
-    `regressed` counts its training conditions by how many factors they tell; () where that is not known.  `counts` are those of
-    `compbench.store.counts`.
+    `regressed` counts its training conditions by their number of factors with a value; () if that is not known.  `counts` are
+    those
+    of `compbench.store.counts`.
     """
 
     seconds: Seconds = 0.0
@@ -86,9 +87,9 @@ class FitCost(Frozen):
 
 
 class Fit(Message):
-    """Fit, or load the fit of `shared`, whose cost is known; or take the finished model of `kept`, with nothing to fit.
+    """Fit, or load the fit in `shared`, whose cost is known, or load the finished model in `kept` without fitting.
 
-    At each of `stops` the fit leaves its weights (`training_curve`).
+    At each of `stops` the fit saves its weights (`training_curve`).
     """
 
     shared: str = ""
@@ -102,7 +103,7 @@ class Evaluate(Message):
 
 
 class Measure(Message):
-    """Say what the run cost."""
+    """Report the cost of the run."""
 
 
 class Finish(Message):
@@ -110,7 +111,7 @@ class Finish(Message):
 
 
 class Progress(Message):
-    """How far a stage is."""
+    """Progress of a stage."""
 
     stage: Annotated[str, BeforeValidator(lambda text: clean(str(text))[:100])]
     done: Count
@@ -118,7 +119,7 @@ class Progress(Message):
 
 
 class Failed(Message):
-    """The end of a run, as the child knows it; `usage` where the request itself was wrong."""
+    """The end of a run, as the child knows it; `usage` says that the request itself was wrong."""
 
     status: Literal["failed", "oom", "killed", "refused"] = "failed"
     reason: LineOfText = ""
@@ -154,13 +155,13 @@ class RefereeDescribed(Message):
 
 
 class Prepared(Message):
-    """The referee is ready; `parameters` are those of the budget's backbone, by which files of a run are limited."""
+    """The referee is ready; `parameters` is the size of the budget's backbone, which limits the size of a run's files."""
 
     parameters: Count = 0
 
 
 class Opened(Message):
-    """The data is open; all that a fit which others may share depends on, or None for a fit of one's own."""
+    """The data is open; everything that a shareable fit depends on, or None if the fit is not shared."""
 
     fit: dict[str, Json] | None
 
@@ -175,8 +176,8 @@ class Fitted(Message):
 class Evaluated(Message):
     """Scores, what the referee measured, and the names of the pictures in its folder.
 
-    `request_seconds` are of the largest requests, of `batch` samples, without known entries where there are such; `num_bytes`
-    of samples and noise went both ways; `energy_joules` is the device's during the fit.
+    `request_seconds` belong to the largest requests, of `batch` samples, and to those without known entries if there are any;
+    `num_bytes` of samples and noise went both ways; `energy_joules` is the device's energy during the fit.
     """
 
     scores: tuple[Score, ...]
@@ -205,7 +206,7 @@ class Sample(Message):
 
 
 class Samples(Message):
-    """The samples come with it."""
+    """The answer to `Sample`; the samples come with it."""
 
 
 M = TypeVar("M", bound=Message)
@@ -244,7 +245,7 @@ def parsed(frame: Frame) -> Message:
 
 
 def receive(channel: Channel, *expected: type[M]) -> M:
-    """The next message, of one of some kinds.  Raises Garbled for anything else."""
+    """The next message, which must have one of the expected kinds.  Raises Garbled for anything else."""
     message = parsed(channel.receive())
     if not isinstance(message, expected):
         raise Garbled(f"the other side sent {type(message).__name__}")

@@ -42,15 +42,15 @@ def run(
     listener: Listener = lambda stage, done, total: None,
     alarm: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run one spec, or return its finished record; the store gets the record of this attempt, whatever its status.
+    """Run one spec, or return its finished record; the record of this attempt is stored whatever its status.
 
     Args:
         force: run again even if there is a finished record.
         resume: go on from the last checkpoint of the same spec.
-        in_process: everything in this process, for debuggers; no time limit, no protection.
-        expected: the spec that the request must resolve to here, up to the version of the code (`check_same`).
-        processes: shared by runs that follow each other; if empty, the run starts its own processes.
-        registry: where method and task are found, with methods that have no file; in this process only.
+        in_process: run everything in this process, for debuggers, without time limit and protection.
+        expected: the spec that the request must resolve to here, except for the version of the code (`check_same`).
+        processes: processes shared by consecutive runs; without them, the run starts its own.
+        registry: registry for method and task, which may have methods without a file; only with `in_process`.
         listener: called with (stage, done, total).
         alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
 
@@ -80,7 +80,7 @@ def run(
 
 
 def _let_go(processes: Processes, *, well: bool) -> None:
-    """Let the processes wait for the next run if all went well, and end them otherwise."""
+    """Keep the processes for the next run if all went well, and end them otherwise."""
     if well:
         processes.release()
     else:
@@ -150,7 +150,7 @@ class ProcessPair:
         try:
             return child.expect(kind, deadline=self.deadline, progress=self.watch, alarm=self.alarm)
         except Ended as end:
-            if end.reason == GONE:  # the referee only sees that it is gone; how it died is known here
+            if end.reason == GONE:  # the referee only sees that the contestant is gone; the parent knows how it died
                 raise self._contestant.death() from end
             raise
 

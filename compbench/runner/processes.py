@@ -32,19 +32,19 @@ ALARM_SECONDS = 0.5
 ASKING = (*STOPPING_SIGNALS, signal.SIGUSR2)
 """Signals by which a user or a scheduler asks a process to stop; a scheduler may send them to every process of a job."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
-"""glibc keeps freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
+"""Let glibc keep freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
 DEFAULTS = {"HDF5_USE_FILE_LOCKING": "FALSE"}
-"""Variables that a user's own replace.  Official files are only read, so it does not matter that a notebook has one open, or that
-its disk has no locks."""
+"""Defaults of variables that a user may override.  Official files are only read, so HDF5 needs no lock, even if a notebook has
+one open or the disk has no locks."""
 COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
 COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
-"""Variables that name caches of compiled code, and the folder of each: the sandbox allows no writing to a home folder."""
+"""Variables that name caches of compiled code, and the folder of each: the sandbox forbids writing to a home folder."""
 
 
 class Ended(Exception):
-    """A child that will not answer any more: the record's status, reason and traceback tail.
+    """A child that no longer answers: the record's status, reason and traceback tail.
 
-    `stopped`: the child ended as one that was asked to stop, by its own word or by a signal that asks for it.
+    `stopped`: the child ended because it was asked to stop, by its own report or by the signal that ended it.
     """
 
     def __init__(self, status: Status, reason: str, traceback: str = "", *, usage: bool = False, stopped: bool = False) -> None:
@@ -99,7 +99,7 @@ class Process:
         self.control.socket.settimeout(MESSAGE_SECONDS)
 
     def order(self, message: Message) -> None:
-        """Send an order.  Raises Ended where the child is gone."""
+        """Send an order.  Raises Ended if the child is gone."""
         try:
             message.send(self.control)
         except Closed as error:
@@ -113,12 +113,13 @@ class Process:
         progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         alarm: Callable[[], None] = lambda: None,
     ) -> M:
-        """The next message of a kind, by the deadline of `time.monotonic()`, whatever the child sends, and however slowly.
+        """Wait for the next message of a kind, until the deadline of `time.monotonic()` at most.
 
-        Half a message ends it sooner.  `alarm` is called twice a second, also while the child says nothing; what it raises ends
-        the waiting.  Raises Ended: the child failed, died, sent something else or ran out of time.
+        An incomplete message ends the wait earlier.  `alarm` is called twice a second, also while the child is silent; an
+        exception from
+        it ends the wait.  Raises Ended: the child failed, died, sent something else or ran out of time.
         """
-        begun = 0.0  # when the message that is under way began
+        begun = 0.0  # start of the message that is being received
         with selectors.DefaultSelector() as selector:
             selector.register(self.control.socket, selectors.EVENT_READ)
             while True:
@@ -144,7 +145,7 @@ class Process:
                 progress(message.stage, message.done, message.total)
 
     def _next(self, *, read: bool) -> Message | None:
-        """The next whole message; `read` once first, which does not wait where the socket is readable."""
+        """The next complete message; `read` reads once before, which does not block if the socket is readable."""
         try:
             if read:
                 self.control.read()
@@ -156,7 +157,7 @@ class Process:
             raise self.death() from error
 
     def death(self) -> Ended:
-        """What the exit status says about a child that ended without a message; waits a little for the status."""
+        """Explain by its exit status how a child ended without a message; waits a little for the status."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
         code, tail = self.process.poll(), log_tail(self.log)
@@ -168,7 +169,7 @@ class Process:
         return Ended("failed", f"the {self.role} died of {name}", tail, stopped=-code in ASKING)
 
     def stop(self, *, gracefully: bool = False) -> None:
-        """End the child and all that it started: SIGTERM and a grace period if asked (a fit saves a checkpoint), then SIGKILL."""
+        """End the child and its descendants: SIGTERM and a grace period if `gracefully` (to save a checkpoint), then SIGKILL."""
         if gracefully and self.process.poll() is None:
             self._signal(signal.SIGTERM)
             self.control.hang_up()  # a child that waits for orders ends at once
@@ -179,7 +180,7 @@ class Process:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=SUPERVISOR_SECONDS)
                 break
-            self._signal(signal.SIGKILL)  # the whole group, should the supervisor not answer
+            self._signal(signal.SIGKILL)  # kill the whole group if the supervisor does not answer
         self.control.close()
 
     def _signal(self, number: int) -> None:
@@ -211,7 +212,7 @@ class Processes:
         self.predecessors = 0
 
     def take(self, request: RunRequest) -> tuple[Child, Child]:
-        """Contestant and referee for `request`: the present ones if they suit it and are alive, else new ones."""
+        """Contestant and referee for `request`: the existing ones if they fit the request and are alive, else new ones."""
         key = (request.method, request.plugins, request.threads, request.slots, request.device, request.card)
         if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
             self.predecessors += 1
@@ -237,7 +238,7 @@ class Processes:
     def release(self) -> None:
         """Keep the processes of a run that went well for the next run."""
         for child in self.pair or ():
-            with contextlib.suppress(Closed):  # `take` sees that it is gone
+            with contextlib.suppress(Closed):  # `take` notices that it is gone
                 Finish().send(child.control)
 
     def close(self, *, gracefully: bool = False) -> None:
@@ -252,7 +253,7 @@ class Processes:
 def environment(threads: int, card: Card | None = None) -> dict[str, str]:
     """The children's environment: threads, allocator, no stray caches, and the one GPU that they see where one was chosen."""
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
-    own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # or a compiler has a process a core, in each slot
+    own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # otherwise each slot's compiler would start one process per core
     seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
     return {**DEFAULTS, **os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
 
@@ -279,5 +280,5 @@ def log_tail(log: Path, count: int = 4000) -> str:
 
 
 def last_line(text: str, most: int = 300) -> str:
-    """The last line of a child's output that says something, cut; "" if there is none."""
+    """The last non-empty line of a child's output, shortened; "" if there is none."""
     return next((line.strip()[:most] for line in reversed(text.splitlines()) if line.strip()), "")

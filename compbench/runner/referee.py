@@ -40,7 +40,7 @@ TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
 """Samples per request: small image batches fit CPU caches, a GPU needs large batches, and vectors cost mostly steps."""
 OWN_PROCESSES = 2
-"""A run has two processes on a GPU, the contestant and the referee.  With more, the card's energy is not the run's alone."""
+"""A run has two processes on a GPU, contestant and referee.  If there are more, the GPU's energy is not only this run's."""
 MOST_VALUE = 1e9
 """Largest absolute value of a sample; a larger one has diverged, and a record cannot hold its square (`interfaces.LARGEST`)."""
 
@@ -61,7 +61,7 @@ class Referee:
         self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self.opened: OpenTask | None = None
-        self.draws_shots = True  # an identity alone needs none
+        self.draws_shots = True  # computing an identity needs none
         self._joules: float | None = None
 
     def describe(self) -> RefereeDescribed:
@@ -92,7 +92,7 @@ class Referee:
         )
 
     def _shots(self) -> Shots | None:
-        """The shots of a task that has some, which is opened for it: who asks for more than there are hears it before any fit."""
+        """The shots of a task with shots.  The task is opened here, so that a request for too many shots fails before any fit."""
         if not self.draws_shots or not isinstance(self.task.open, WithShots):
             return None
         opened = self.task.open(self.context)
@@ -100,7 +100,7 @@ class Referee:
         return opened.shots
 
     def obey(self, order: Message, answer: Answer) -> Message:
-        """Do one of the parent's orders, `Prepare` or `Evaluate`."""
+        """Carry out one of the parent's orders, `Prepare` or `Evaluate`."""
         from compbench.system.bf16 import arithmetic
 
         with arithmetic(self.device, self.precision):
@@ -110,7 +110,7 @@ class Referee:
         return Prepared(parameters=self._parameters())
 
     def _parameters(self) -> int:
-        """How many parameters the backbone of the run's budget has, counted without making them."""
+        """Number of parameters of the budget's backbone, counted without allocating them."""
         from compbench.flow.matching import parameters_of
         from compbench.flow.nets import backbone
 
@@ -126,7 +126,7 @@ class Referee:
         self._joules = self._energy()
 
     def evaluate(self, answer: Answer) -> Evaluated:
-        """Score a contestant; whatever it answers is checked here.  Pictures go to the referee's folder."""
+        """Score a contestant; all of its answers are checked here.  Pictures go to the referee's folder."""
         import torch
 
         joules, recorder = self._energy(), Recorder()
@@ -177,7 +177,7 @@ class Referee:
         return to_uint8(found) if found.is_floating_point() else found
 
     def _energy(self) -> float | None:
-        """Joules that the device has used, if no other run uses it."""
+        """Energy in joules that the device has used so far; None if other runs use it too."""
         alone = self.request.slots == 1 and profiling.num_processes(self.device) <= OWN_PROCESSES
         return profiling.energy(self.device) if alone else None
 
@@ -190,7 +190,7 @@ class Referee:
 
 
 class Usual(NamedTuple):
-    """Usual requests, in order: how many samples each asks for, and its seconds by the referee's clock."""
+    """Usual requests, in order: number of samples of each, and its seconds by the referee's clock."""
 
     batch: int = 0
     request_seconds: tuple[float, ...] = ()
@@ -224,10 +224,11 @@ class CheckedSampler:
     ) -> Tensor:
         """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
 
-        Around known entries, a sample that is not finite is all NaN, as long as others are finite: its trial fails, and
-        not the run, for which one plan of a hundred may not decide.
+        In a request with known entries, a sample that is not finite becomes all NaN, as long as other samples are finite: its
+        trial
+        fails, but a single failed plan does not fail the run.
 
-        Raises CompbenchError: wrong shape or type, values that are not finite, known entries that were not kept; and how many.
+        Raises CompbenchError: wrong shape or type, values that are not finite, or changed known entries, with their share.
         """
         import torch
 
@@ -252,14 +253,14 @@ class CheckedSampler:
             self.note(request, stream, parts[-1])
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
-        if known is not None and len(made) and bool(made.isnan().all()):  # others were refused at their first batch
+        if known is not None and len(made) and bool(made.isnan().all()):  # other samples were refused at their first batch
             raise self._not_finite(1.0)
         self.seconds += seconds
-        self.num_bytes += 2 * made.numel() * made.element_size()  # noise one way, samples the other
+        self.num_bytes += 2 * made.numel() * made.element_size()  # noise is sent one way, samples the other
         return made
 
     def usual(self) -> Usual:
-        """The requests that speeds are measured on: those of the largest size, without known entries if there are any."""
+        """The requests that speeds are measured on: the largest ones, and those without known entries if there are any."""
         free = any(free for free, _, _ in self._times)
         sizes = [rows for entry, rows, _ in self._times if entry == free]
         largest = max(sizes, default=0)
@@ -272,7 +273,7 @@ class CheckedSampler:
         if not samples.is_floating_point():
             raise self._wrong(f"be floating point, got {samples.dtype}.")
         samples = samples.float()
-        finite = samples.abs() <= MOST_VALUE  # False for NaN too
+        finite = samples.abs() <= MOST_VALUE  # also False for NaN
         sound = finite.flatten(1).all(1)
         if not bool(sound.all()):
             if known is None:

@@ -25,15 +25,15 @@ from compbench.system.home import Home, scratch_folder
 RELATIVE = 0.05
 """Default tolerance, relative to a score or its noise floor, whichever is larger."""
 NUM_ERRORS = 3.0
-"""An accuracy may differ by so many standard errors of a share of n samples."""
+"""An accuracy may differ by this many standard errors of a share of n samples."""
 
 
 class Reproduction(NamedTuple):
     """Two records of one spec.
 
     Attributes:
-        compared: every score that both have, in the same unit.
-        missing: the first's other scores, with the reason.
+        compared: every score that both records have, in the same unit.
+        missing: the other scores of the first record, with the reason.
     """
 
     record: Record
@@ -48,7 +48,7 @@ class Reproduction(NamedTuple):
 
     @property
     def same_shots(self) -> bool:
-        """Whether both were trained on shots of the same conditions, or on none; last bits of a picture may differ by machine."""
+        """Whether both were trained on shots of the same conditions, or on none; a picture's last bits may differ by machine."""
         one, other = (
             shots and (shots.per_cell, shots.num_cells, [name.partition("#")[0] for name in shots.examples])
             for shots in (self.record.shots, self.again.shots)
@@ -77,11 +77,11 @@ def reproduce(
 ) -> Reproduction:
     """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
 
-    The official data of `home` is used; judges, references and fitted models are made again.  Without `threads`, the run takes as
-    many as the record had, if this machine has them.  `plugins` are files of methods that are not installed.
+    The official data in `home` is used; judges, references and fitted models are made again.  Without `threads`, the run uses
+    the record's number of threads, if this machine has so many.  `plugins` are files of methods that are not installed.
 
     Raises:
-        CompbenchError: not a record of a successful run, or its spec is not what would be run here, and why.
+        CompbenchError: the file is not a record of a successful run, or its spec cannot be run here.
         Unwritable: nothing can be written below `home`.
     """
     record = read_result(path)
@@ -98,7 +98,7 @@ def reproduce(
 
 
 def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
-    """The request that resolves to a spec: every setting said, and the device class by its kind."""
+    """The request that resolves to a spec, with every setting given explicitly, and the device class by its kind."""
     overrides = dict(spec.settings)
     overrides |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
     overrides |= {f"task.{name}": value for name, value in spec.task_settings.items()}
@@ -112,7 +112,7 @@ def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
     """Compare the scores of two records; a score without a value in the first needs none in the second.
 
-    Distances in a judge's features are not compared if the judge, trained again, is another network, as on another type of
+    Distances in a judge's features are not compared if training the judge again gives another network, as on another type of
     processor.
     """
     found = {(score.name, score.metric_version): score.value for score in again.scores}
@@ -134,8 +134,8 @@ def compare(record: Record, again: Record, *, margin: Callable[[str], float], to
 def tolerated(score: Score, margin: float, relative: float) -> float:
     """The largest difference that counts as the same score.
 
-    max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on
-    another machine the same seed gives other last bits, and a sample near the judge's border falls to the other side.
+    max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on another
+    machine the same seed gives other last bits, so a sample near the judge's decision boundary may be classified differently.
     """
     value = score.value or 0.0
     allowed = max(margin, relative * abs(value), relative * abs(score.floor or 0.0))

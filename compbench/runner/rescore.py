@@ -1,10 +1,10 @@
-"""Score without training: a record's kept samples or weights, or samples and weights that were made elsewhere.
+"""Score without training: a record's kept samples or weights, or samples and weights from other sources.
 
     record + runs/IDENTITY/samples.npz | model.safetensors  --today's task and metrics-->  a new record that names the first
     samples.npz | weights of others                       --the same evaluation------->  a record of samples only
 
-Nothing is overwritten.  The new record takes over the fit of the first, so all code except the task's and the metrics' must be
-the same today, and every score of an unchanged version must stay the same; otherwise rescoring is refused.
+Nothing is overwritten.  The new record refers to the fit of the first record, so all code except the task's and the metrics' must
+be unchanged, and every score of an unchanged version must stay the same; otherwise rescoring is refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
-"""These parts of the code score and may differ; a task whose training data changes gets another version and is then refused."""
+"""These parts of the code only score, and may differ; a task whose training data changes has a new version and is refused."""
 ASKED = ("conditions", "stream", "x0", "known")
 LOG = logging.getLogger("compbench.score")
 
@@ -70,19 +70,20 @@ def rescore(
     """Score a record's kept samples or weights with today's metrics.
 
     Args:
-        path: of the record.
-        home: where its run's folder is, and where the new record goes.
+        path: path of the record.
+        home: home with its run's folder; the new record goes there.
         plugins: files of methods that are not installed.
-        metrics: of other packages, by which it is scored besides.
+        metrics: additional metrics of other packages.
         listener: called with (stage, done, total).
 
     Returns:
-        the new record; `reused` where nothing has changed since, or where that was done before.  A score that lacked a library
-        is computed once the library is installed.
+        the new record; `reused` if nothing has changed since, or if it was rescored before.  A score that lacked a library is
+        computed
+        once the library is installed.
 
     Raises:
-        CompbenchError: nothing is kept of it, its method is not installed, or what is kept does not give the record's own
-            scores today, and why.
+        CompbenchError: neither samples nor weights were kept, the method is not installed, or the kept files do not give the
+        record's scores today.
     """
     source = read_result(path)
     if source.samples_only:
@@ -103,7 +104,7 @@ def rescore(
 
 
 def lacking_a_library(record: Record) -> set[str]:
-    """The names of the scores that are unavailable for want of a library: installing it changes no identity."""
+    """Names of the scores that are unavailable because a library is missing; installing it changes no identity."""
     return {score.name for score in record.scores if score.value is None and "pip install" in score.reason}
 
 
@@ -125,7 +126,7 @@ def score_samples(
     value_range: tuple[float, float] | None = None,
     listener: Listener = lambda *facts: None,
 ) -> Outcome:
-    """Score samples from elsewhere; the record has level `samples only`.
+    """Score samples from another source; the record has level `samples only`.
 
     Args:
         request: task, preset and seed; its method is the name of the samples.
@@ -139,12 +140,12 @@ def score_samples(
         pair = ReplayPair(request, folder, samples, None, listener, value_range=value_range)
         outcome = _Samples(request, home, pair).run()
         if pair.num_unused and not outcome.reused:
-            LOG.warning("%d of the samples were not asked for and not used", pair.num_unused)
+            LOG.warning("%d of the samples were not requested and not used", pair.num_unused)
         return outcome
 
 
 def score_weights(request: RunRequest, weights: Path, *, listener: Listener = lambda *facts: None) -> Outcome:
-    """Score weights from elsewhere for a method that has `build`; the record has level `samples only`.
+    """Score weights from another source for a method that has `build`; the record has level `samples only`.
 
     Raises:
         CompbenchError: the weights do not fit the method, or cannot be read.
@@ -156,7 +157,7 @@ def score_weights(request: RunRequest, weights: Path, *, listener: Listener = la
         with safe_open(weights, framework="numpy"):
             pass
     except (SafetensorError, OSError) as error:
-        raise CompbenchError(f"--weights {weights}: is not a safetensors file, or is damaged ({str(error)[:100]}).") from error
+        raise CompbenchError(f"--weights {weights}: this is not a whole safetensors file ({str(error)[:100]}).") from error
     with processes_of(home) as processes:
         return _Weights(request, home, ProcessPair(request, processes, listener, lambda: None), kept=weights).run()
 
@@ -203,7 +204,7 @@ class _Untrained(Attempt):
         self.facts = self.pair.ask(Measure(), Measured).facts
 
     def _handed_over(self) -> str:
-        """The weights, copied to where the contestant can read; "" where there are none."""
+        """The path of the weights, copied to where the contestant can read them; "" if there are none."""
         if self.kept is None or self.kept.name == SAMPLES_FILE:
             return ""
         place = self._lent / FIT_FILE
@@ -279,13 +280,13 @@ class _Again(_Untrained):
 
 
 class _Samples(_Untrained):
-    """Samples from elsewhere: the code is that of task and metrics alone."""
+    """Samples from another source; only the code of task and metrics counts."""
 
     plugin_of, origin_of = staticmethod(lambda request, registry: Plugin()), staticmethod(task_origin)
 
 
 class _Weights(_Untrained):
-    """Weights from elsewhere for an installed method."""
+    """Weights from another source for an installed method."""
 
     def _spec(self) -> RunSpec:
         spec = super()._spec()
@@ -294,12 +295,12 @@ class _Weights(_Untrained):
 
 
 class ReplayPair:
-    """A referee in this process, and samples instead of a contestant: no plugin's code runs.
+    """A referee in this process with stored samples instead of a contestant; no plugin code runs.
 
     Args:
-        folder: for the referee's pictures.
-        samples: file or folder.
-        source: the record that the samples belong to; None for samples from elsewhere.
+        folder: folder for the referee's pictures.
+        samples: file or folder of samples.
+        source: the record that the samples belong to; None for samples from another source.
     """
 
     predecessors, deadline = 0, float("inf")

@@ -1,12 +1,13 @@
-"""The contestant's sandbox, from the kernel (Linux, Landlock), closed before any code of a plugin runs.
+"""The contestant's sandbox, enforced by the kernel (Linux, Landlock) before any plugin code runs.
 
-Inside it a process and all that it starts can write only to one folder, and cannot read data of the referee or of other
-runs, bind or connect TCP sockets the usual way, or signal a process outside.  What the kernel would keep for it after its end
-(shared memory and its kin, keys, attributes of files) is closed too.  It cannot be opened again.  What it does not cover is
-listed in docs/security.md.
+Inside the sandbox a process and its descendants can write only to one folder.  They cannot read data of the referee or of other
+runs, bind or connect TCP sockets the usual way, or signal a process outside.  Kernel objects that would outlive the process
+(shared
+memory, message queues, keys, extended attributes) are blocked too.  The sandbox cannot be left.  docs/security.md lists what it
+does not cover.
 
-A rule allows what lies beneath a path, and nothing can be taken back out of it; so reading is allowed next to each folder
-on the way to a forbidden one, and not along the way.  Listing folders is never restricted.
+A Landlock rule allows everything beneath a path, without exceptions.  So reading is allowed for every sibling of each folder on
+the path to a forbidden one, but not for the folders on that path.  Listing folders is never restricted.
 """
 
 from __future__ import annotations
@@ -35,26 +36,26 @@ SCOPES = 0b11  # abstract sockets and signals stay inside
 NO_NEW_PRIVILEGES = 38  # prctl
 
 OWN_THREADS = Path("/proc/self/task")
-"""A process names its threads in this folder (`comm`).  CUDA's library does so when it starts, and fails if it may not."""
+"""A process names its threads in this folder (`comm`).  CUDA's library does so when it starts, and fails without this right."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri", "kfd")
 """Entries of /dev that torch, CUDA and Python write to; none is a disk or another terminal."""
 SHARED_MEMORY, OWN_MEMORY = Path("/dev/shm"), "compbench-own"
 """Folder of shared memory, and the source of its mount where a supervisor gave a child one that ends with it."""
 FILTER, SECCOMP, NOT_PERMITTED, PERMITTED = 2, 22, 0x00050001, 0x7FFF0000
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
-"""prctl's words for a filter of system calls, and instructions of such a filter."""
+"""Instructions of a seccomp filter of system calls."""
 KEEPING = {
     "x86_64": (0xC000003E, (29, 64, 68, 240, 248, 249, 250, 188, 189, 190, 425, 463)),
     "aarch64": (0xC00000B7, (194, 190, 186, 180, 217, 218, 219, 5, 6, 7, 425, 463)),
 }
-"""For each machine, its number, and its system calls that leave something behind: shmget, semget, msgget, mq_open, add_key,
+"""For each architecture, its number, and its system calls that leave something behind: shmget, semget, msgget, mq_open, add_key,
 request_key, keyctl, setxattr, lsetxattr, fsetxattr, io_uring_setup (which could do the others) and setxattrat."""
 OTHER_CALLS = 0x40000000
 """Numbers from here on are those of another table (x32)."""
 OFF = "COMPBENCH_SANDBOX"
 
 _kept: list[int] = []
-"""Open descriptors of the folders of /proc that rules name: without one the kernel may drop the folder and its rule."""
+"""Open descriptors of the /proc folders in rules: without a descriptor the kernel may drop the folder and its rule."""
 
 
 @cache
@@ -67,7 +68,7 @@ def abi() -> int:
 
 
 def kind() -> str:
-    """The sandbox of contestants that are started now: "landlock", "none" if the kernel has no Landlock, or "off"."""
+    """The sandbox of contestants started now: "landlock", "none" if the kernel has no Landlock, or "off"."""
     if os.environ.get(OFF, "") == "off":
         return "off"
     return "landlock" if abi() else "none"
@@ -104,7 +105,7 @@ def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
     finally:
         os.close(ruleset)
     _keep_nothing()
-    if not has_own_memory():  # torch's compiler uses semaphores where it has several processes
+    if not has_own_memory():  # torch's compiler uses semaphores if it has several processes
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
 
 
@@ -117,7 +118,7 @@ def has_own_memory() -> bool:
 
 
 def _keep_nothing() -> None:
-    """Refuse the system calls with which a process could leave something behind; nothing where the kernel has no filters."""
+    """Refuse the system calls by which a process could leave something behind; does nothing if the kernel has no filters."""
     machine, calls = KEEPING.get(os.uname().machine, (0, ()))
     if not calls or struct.calcsize("P") != 8:
         return
@@ -130,7 +131,7 @@ def _keep_nothing() -> None:
 
 
 def _beside(hidden: set[Path]) -> Iterator[Path]:
-    """All that lies next to the folders on the way to the hidden ones: everything but them."""
+    """The siblings of all folders on the paths to the hidden ones: everything except the hidden folders."""
     way = {parent for path in hidden for parent in path.parents}
     for folder in sorted(way):
         with contextlib.suppress(OSError):
@@ -143,10 +144,10 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
     try:
         handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return  # gone meanwhile, or not ours to see
+        return  # deleted meanwhile, or not readable
     try:
         mode = os.fstat(handle).st_mode
-        if stat.S_ISLNK(mode):  # what it points to has a rule of its own
+        if stat.S_ISLNK(mode):  # its target has its own rule
             return
         rights = rights if stat.S_ISDIR(mode) else rights & OF_FILES
         rule = struct.pack("=Qi", rights, handle)

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C, SIGTERM (from schedulers) and SIGHUP (from a closed terminal): what they end, and when they have to wait."""
+"""Handle Ctrl-C, SIGTERM (from schedulers) and SIGHUP (from a closed terminal): what they end, and when they are deferred."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stopping(threading.Event):
 
     @property
     def by_signal(self) -> bool:
-        """Whether a signal stopped it, and not what a sweep found out."""
+        """Whether a signal caused the stop, rather than the sweep itself."""
         return self.why in self.words.values()
 
     def stop(self, why: str) -> None:
@@ -66,7 +66,7 @@ def unheard_by_children() -> Iterator[None]:
 
 
 def interrupted_once() -> contextlib.AbstractContextManager[None]:
-    """Let the first of the signals raise KeyboardInterrupt, and ignore more of them: nothing disturbs what cleans up."""
+    """Let the first signal raise KeyboardInterrupt, and ignore further ones, so that nothing disturbs the clean-up."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         for own in STOPPING_SIGNALS:
@@ -77,7 +77,7 @@ def interrupted_once() -> contextlib.AbstractContextManager[None]:
 
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:
-    """Ignore the signals while a checkpoint is awaited or a record written: a second press must not lose it."""
+    """Ignore the signals while a checkpoint is awaited or a record is written, so that a second Ctrl-C does not lose it."""
     return _handled(signal.SIG_IGN)
 
 

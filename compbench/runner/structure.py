@@ -1,12 +1,12 @@
-"""The structure of a fitted network's hidden activations: how additive they are in the holdout's factors, on seen cells alone.
+"""The structure of a fitted network's hidden activations: how additive they are in the holdout's factors, on seen cells only.
 
-Which layer: the module that the network names (`NamesHiddenLayer`), its output; otherwise the input of the last linear or
-convolution module that runs in a forward, which in our networks is the projection to a sample.  A network is asked as
-`forward(x_t, t, condition)` or `forward(condition)`.  One with another signature, or a model that is no network, has none.
+Layer: the output of the module that the network names (`NamesHiddenLayer`); otherwise the input of the last linear or convolution
+module in a forward pass, which in our networks projects to a sample.  A network is called as `forward(x_t, t, condition)` or
+`forward(condition)`.  A network with another signature, or a model that is not a network, has no structure.
 
-At which input: initial noise x0 at t = 0, where every condition's path begins, so that between cells the condition alone differs.
-Each of some x0 comes with values of the factors that the holdout does not concern, the same for all cells.  It takes one
-forward of at most `MOST_ROWS` conditions, after all that is timed, counted and scored.
+Input: initial noise x0 at t = 0, where every condition's path begins, so that cells differ only in the condition.  Each x0 comes
+with values of the factors outside the holdout, the same for all cells.  The measurement takes one forward pass of at most
+`MOST_ROWS` conditions, after everything that is timed, counted and scored.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem
 
 MOST_ROWS, MOST_INPUTS = 128, 4
-"""Conditions that are evaluated, and inputs at which each cell is; of more cells than rows the seed draws some."""
+"""Largest number of conditions, and of inputs per cell; if there are more cells than rows, the seed draws some of them."""
 ROWS = 64
-"""Conditions in one forward pass, as in a request, so that the peak of memory stays that of the run."""
+"""Conditions in one forward pass, as in a request, so that peak memory does not exceed that of the run."""
 MOST_UNITS = 2048
-"""Activations of a row that are kept; of more the seed draws some, which leaves R2 and angles unbiased."""
+"""Largest number of activations per row; if there are more, the seed draws some, which leaves R2 and angles unbiased."""
 
 UNABLE = (CompbenchError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a network raises that takes other conditions than it seemed to; it has no structure, and its run is what it was."""
+"""Errors of a network that takes other inputs than its signature suggests; it has no structure, and its run is unaffected."""
 
 Forward = Callable[["Tensor", "Tensor", "Tensor"], object]
 
 
 def structure_of(model: object, problem: Problem, device: torch.device, seed: int) -> Structure | None:
-    """The structure of a fitted model; None where it names no layer, or cannot be asked for whole conditions.
+    """The structure of a fitted model; None if no layer is found, or if the model does not take whole conditions.
 
     Args:
-        model: as `fit` left it; in the end it is what it was.
-        problem: that it was fitted to.
-        device: where it is.
-        seed: of the run.
+        model: the model that `fit` returned; it is left unchanged.
+        problem: the problem that it was fitted to.
+        device: the model's device.
+        seed: the run's seed.
     """
     import torch
 
@@ -124,9 +124,9 @@ def _measured(
 
 @contextlib.contextmanager
 def hidden(model: nn.Module, num_rows: int) -> Iterator[list[tuple[str, Tensor]]]:
-    """Listen to the hidden layer: the list gets (its name, its activations (B, ...)) of each time that it runs.
+    """Record the hidden layer: each time that it runs, the list gets its name and its activations (B, ...).
 
-    The last entry counts.  Activations of another number of rows than `num_rows` are passed over.
+    The last entry counts.  Activations with a number of rows other than `num_rows` are skipped.
     """
     from torch import Tensor, nn
 
@@ -155,7 +155,7 @@ def hidden(model: nn.Module, num_rows: int) -> Iterator[list[tuple[str, Tensor]]
 
 @contextlib.contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Every module in its mode for evaluation while the block runs: no dropout is drawn and no running mean moves."""
+    """Put every module into evaluation mode while the block runs: no dropout is drawn and no running mean changes."""
     modes = {module: module.training for module in model.modules()}
     try:
         for module in modes:

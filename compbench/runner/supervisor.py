@@ -1,8 +1,8 @@
 """The supervisor of a child: a small process between the parent and the child, so that nothing of a child outlives its run.
 
-A plugin may start processes that leave the process group and whose parents end; the kernel gives such orphans to the
-nearest ancestor that asked for them (Linux: PR_SET_CHILD_SUBREAPER), which is the supervisor.  When the child ends, or the
-parent asks (SIGUSR1) or dies, the supervisor kills all that is left, and then ends the way the child did.
+A plugin may start processes that leave the process group and whose parents end; the kernel gives such orphans to the nearest
+ancestor that asked for them (Linux: PR_SET_CHILD_SUBREAPER), which is the supervisor.  When the child ends, or the parent asks
+(SIGUSR1) or dies, the supervisor kills all remaining processes, and then ends in the same way as the child.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PARENT_DIED, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 NEW_MOUNTS, NEW_USER = 0x20000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER
 PRIVATE, PLAIN = 1 << 18 | 1 << 14, 2 | 4  # MS_PRIVATE | MS_REC; MS_NOSUID | MS_NODEV
 OWN_MEMORY = b"compbench-own"
-"""Source of the mount of a child's own /dev/shm, as `sandbox` looks for it."""
+"""Source of the mount of a child's own /dev/shm, by which `sandbox` recognises it."""
 
 
 def fork_under_supervisor(*descriptors: int) -> None:
-    """Fork; the child returns, and keeps `descriptors` alone; the other process becomes its supervisor and never does."""
+    """Fork; the child returns, and only it keeps `descriptors`; the other process becomes its supervisor and never returns."""
     _control(ADOPT_ORPHANS, 1)
     parent, supervisor = os.getppid(), os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # it waits until there is a child to stop
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # the signal stays pending until there is a child to stop
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
@@ -44,9 +44,9 @@ def fork_under_supervisor(*descriptors: int) -> None:
 
 
 def give_own_memory() -> None:
-    """Give this process a /dev/shm of its own, which ends with all that it starts, where the kernel and its rules allow that.
+    """Give this process its own /dev/shm, which ends with its descendants, if the kernel and its rules allow that.
 
-    It is tried in a fork first: what half succeeds would leave a process without its user.
+    It is tried in a fork first, because a partial success would leave a process without its user.
     """
     if os.environ.get("COMPBENCH_SANDBOX") == "off" or sys.platform != "linux":
         return
@@ -57,11 +57,11 @@ def give_own_memory() -> None:
         os._exit(1)
     if os.waitpid(trial, 0)[1] == 0:
         _own_memory()
-        _control(PARENT_DIED, signal.SIGKILL)  # new rights may have taken it away
+        _control(PARENT_DIED, signal.SIGKILL)  # new rights may have removed the setting
 
 
 def _own_memory() -> bool:
-    """Whether this process now has a /dev/shm of its own: as root in a space of mounts of its own, else in one of users too."""
+    """Mount an own /dev/shm, as root in a new mount namespace, else also in a user namespace; return whether it succeeded."""
     libc, user, group = ctypes.CDLL(None), os.getuid(), os.getgid()
     if libc.unshare(NEW_MOUNTS) != 0:
         if libc.unshare(NEW_USER | NEW_MOUNTS) != 0:
@@ -80,7 +80,7 @@ def _watch(child: int, parent: int) -> NoReturn:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # they are the child's to answer
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the child handles them
         signal.signal(number, signal.SIG_IGN)
     signal.signal(STOP, stop)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})
@@ -100,7 +100,7 @@ def _watch(child: int, parent: int) -> NoReturn:
 
 
 def _kill_the_rest() -> None:
-    """Kill children until there are none; those of a killed one become ours."""
+    """Kill children until there are none left; children of a killed process become ours."""
     with contextlib.suppress(ChildProcessError):
         while True:
             for pid, (parent, _) in process_table().items():
@@ -121,7 +121,7 @@ def process_table(table: Path = Path("/proc")) -> dict[int, tuple[int, int]]:
 
 
 def cpu_seconds_below(top: int, table: Path = Path("/proc")) -> float | None:
-    """User and system time of a process, of all that descend from it and of those of them that have ended; None if not known."""
+    """User and system time of a process and its descendants, including ended ones; None if not known."""
     known = process_table(table)
     if top not in known:
         return None

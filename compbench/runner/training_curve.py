@@ -1,7 +1,7 @@
-"""Scores along training: one fit is stopped at some steps and continued, and its averaged weights are scored at each stop.
+"""Scores during training: one fit is stopped at some steps and continued, and its averaged weights are scored at each stop.
 
-A fit that is stopped saves a checkpoint and resumes bit for bit (the contract of every method), so the fit at the end is
-the same as without stops.  The weights at a stop are the averages in that checkpoint, in the network that `build` makes.
+A stopped fit saves a checkpoint and resumes bit for bit (the contract of every method), so the final fit is the same as without
+stops.  The weights at a stop are the averages in that checkpoint, loaded into the network that `build` makes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AVERAGE = "average."
 
 
 def stops(train_steps: int, count: int) -> tuple[int, ...]:
-    """`count` steps from the end backwards by halves, without the end itself: T / 2^count, ..., T / 4, T / 2."""
+    """`count` steps at halves of the training length T, without the end: T / 2^count, ..., T / 4, T / 2."""
     found = {round(train_steps / 2**k) for k in range(1, count + 1)}
     return tuple(sorted(step for step in found if 0 < step < train_steps))
 
@@ -35,12 +35,12 @@ def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.
 
     Args:
         fit: runs until it raises Cancelled.
-        checkpoint: where the fit leaves one.
+        checkpoint: path of the fit's checkpoint.
         build: the method's untrained network.
         name: name of the method.
 
     Raises:
-        CompbenchError: the fit cannot be stopped, its checkpoint has no averages, or they are of other networks.
+        CompbenchError: the fit cannot be stopped, or its checkpoint has no averages or those of another network.
     """
     if build is None:
         raise CompbenchError(f"--curve: method '{name}' has no `build`, so weights cannot be loaded into it.")

@@ -1,7 +1,7 @@
 """The child's side of a run: `python -m compbench.runner.worker contestant|referee CONTROL PEER`.
 
-It takes orders from the parent over CONTROL; over PEER the referee asks and the contestant answers.  Standard output and
-error belong to the plugin and go to a log.
+It takes orders from the parent over CONTROL; the referee sends requests to the contestant over PEER.  Standard output and error
+belong to the plugin and go to a log.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.2
 POLL_SECONDS = 2.0
-"""A method has this long to ask whether it should stop.  If it has nothing to save, it is then interrupted, in a compiler say."""
+"""A method has this long to check whether it should stop.  With nothing to save, it is then interrupted, even in a compiler."""
 REQUEST_BYTES = 2**33
 """Largest size of a request in bytes; a contestant trusts the referee up to this size."""
 SLACK_BYTES = 2**16
-"""An answer may have this many bytes besides its numbers, for the header of its tensors."""
+"""An answer may have this many bytes in addition to its numbers, for the header of its tensors."""
 GONE = "the contestant's process ended while it was asked for samples"
 
 _sandboxed: list[Path] = []
@@ -47,14 +47,15 @@ _sandboxed: list[Path] = []
 class ProgressReporter:
     """Sends a child's progress at most five times a second, and knows whether the child was asked to stop.
 
-    A fit that has done steps is left to save them.  Before the first step and after the last one there is nothing to save, so a
-    method that does not ask for `POLL_SECONDS` is interrupted by Cancelled: the first compilation takes up to a minute.
+    A fit that has done steps may save them.  Before the first step and after the last one there is nothing to save, so a method
+    that
+    does not check within `POLL_SECONDS` is interrupted by Cancelled: the first compilation takes up to a minute.
     """
 
     def __init__(self, control: Channel) -> None:
         self._control, self._last, self._stop, self._under_way = control, 0.0, False, False
         signal.signal(signal.SIGTERM, self._asked_to_stop)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
 
     def _asked_to_stop(self, number: int, frame: FrameType | None) -> None:
         if not self._stop and not self._under_way:
@@ -79,7 +80,7 @@ class ProgressReporter:
 
 
 def main(role: str, control_descriptor: int, peer_descriptor: int) -> None:
-    """Serve the parent's runs, one after the other, until it goes away; a run that fails is the last."""
+    """Serve the parent's runs, one after the other, until the parent ends; a failed run is the last."""
     control, peer = map(Channel.of_descriptor, (control_descriptor, peer_descriptor))
     serve = _serve_contestant if role == "contestant" else _serve_referee
     with failures_sent(control):
@@ -89,7 +90,7 @@ def main(role: str, control_descriptor: int, peer_descriptor: int) -> None:
 
 @contextlib.contextmanager
 def failures_sent(control: Channel) -> Iterator[None]:
-    """Send the parent what ends this process, and end it."""
+    """Send the parent the error that ends this process, and exit."""
     try:
         yield
     except Closed:
@@ -100,7 +101,7 @@ def failures_sent(control: Channel) -> Iterator[None]:
 
 
 def explain(error: BaseException) -> Failed:
-    """Turn an exception into a message: the kind of end, one line, and the traceback's tail."""
+    """Turn an exception into a message: how the run ended, one line, and the traceback's tail."""
     if isinstance(error, ContestantFailed):
         return error.failed
     text, ours = " ".join(str(error).split()) or type(error).__name__, isinstance(error, CompbenchError | Cancelled)
@@ -146,7 +147,7 @@ def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: P
 
 
 def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
-    """Answer one request; what a method raises goes to the referee, which passes it on."""
+    """Answer one request; an exception of the method is sent to the referee, which passes it on."""
     from compbench.api.interfaces import Request
 
     asked, order = frame.tensors(), parsed(frame)
@@ -170,19 +171,19 @@ def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: Prog
 
 
 def confine(home: Home, folder: Path) -> None:
-    """Close the sandbox around this process, once: a chain of runs stays inside.
+    """Close the sandbox around this process, once; later runs of a chain stay inside.
 
-    It writes to `folder` alone, and cannot read data of the referee, the parent or other runs.
+    The process can write only to `folder`, and cannot read data of the referee, the parent or other runs.
     """
     if not _sandboxed:
-        with contextlib.suppress(OSError):  # what is there by now can be read
+        with contextlib.suppress(OSError):  # files that exist by now can be read
             home.cache.mkdir(parents=True, exist_ok=True)
         _sandboxed.append(folder)
         sandbox.put_up(forbidden=home.closed, writable=(folder,))
 
 
 class ContestantFailed(CompbenchError):
-    """The contestant raised while it answered; carries what it sent."""
+    """The contestant raised an error while it answered; this carries the error that it sent."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason or "the contestant failed")

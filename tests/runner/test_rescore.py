@@ -303,7 +303,7 @@ def test_requests_are_what_the_evaluation_asks_and_samples_in_their_order_score(
         noise = {"conditions": asked["conditions"], "samples": asked["x0"]}
         numpy.savez(tmp_path / "noise.npz", **{name: numpy.concatenate([noise[name], more[name]]) for name in noise})
     done = CliRunner().invoke(main, ["score", "--task", TASK, "--preset", "smoke", str(tmp_path / "noise.npz")])
-    assert (done.exit_code, "3 of the samples were not asked for and not used" in done.output) == (0, True), done.output
+    assert (done.exit_code, "3 of the samples were not requested and not used" in done.output) == (0, True), done.output
 
 
 @pytest.mark.parametrize(
@@ -337,4 +337,4 @@ def test_weights_that_are_no_safetensors_file_are_named(kept, tmp_path) -> None:
     file.write_bytes(b"no weights")
     done = score("--weights", str(file), "--method", "mono")
     assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
-    assert f"--weights {file}: is not a safetensors file" in done.output
+    assert f"--weights {file}: this is not a whole safetensors file" in done.output
