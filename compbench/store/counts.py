@@ -60,6 +60,7 @@ def fit_excess(counts: Mapping[str, float]) -> str:
 
 def earlier_excess(counts: Mapping[str, float]) -> str:
     """What all processes of a resumed run took beyond the budget; "" if nothing, or if that is not known.
+
     Work after a checkpoint is repeated, so somewhat more than the budget is granted.
     """
     for name, (kind, what) in zip(TAKEN, WORDS.items(), strict=True):

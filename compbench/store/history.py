@@ -10,6 +10,7 @@ from compbench.system.errors import CompbenchError
 
 def overwritten(folder: Path, since: str) -> tuple[str, ...]:
     """Names of files in a folder of records whose bytes differ from every version under that name up to a git commit.
+
     A record may be deleted, but its name stays taken: another run of the same spec is another attempt.  An overwritten record may
     be restored, because those bytes existed before.  A name that no commit has is a new record.
 

@@ -1,4 +1,5 @@
 """Distances in the features of two judges have different units; divided by the run's own floor they are comparable.
+
 A judge is trained in the store that first needs it.  On another type of processor the same training gives another network, whose
 features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 with one judge and 207
 with another.  So the noise floor identifies the judge, and a distance in floors, or a recall as a part of real data's, has the
@@ -46,6 +47,7 @@ class Comparable(NamedTuple):
 
 def by_one_judge(records: Iterable[Record], left_out: Collection[str] = WITHOUT_UNIT) -> Comparable:
     """The records, without `left_out` metrics where a record's judge differs from that of most of its task, data and seed.
+
     Leave out only the kernel distance if the other distances are divided by their floors, and otherwise all of `IN_FEATURES`.
     If several
     judges have equally many records, the judge with the lowest floors stays.

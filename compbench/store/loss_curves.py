@@ -79,6 +79,7 @@ STATES = TypeAdapter(dict[str, CurveState])
 
 class LossCurves:
     """The curves of one run, one per loop, by stage and part (a silo, for example); loops may run side by side.
+
     Seconds are wall-clock time since any loop last reported, so a point's rate is that of all loops together.
     """
 

@@ -177,6 +177,7 @@ class Cost(NamedTuple):
 
 class Costs:
     """The measurements of one machine, and the choice of the one that applies to a record.
+
     Costs belong to the machine, so a run from another machine gets the cost of its method on this one.  A method that was not
     measured on the run's task gets its cost on a task of the same kind, with the same settings, widths and batches.
 
@@ -203,6 +204,7 @@ class Costs:
 
     def of(self, record: Record, *, default: bool = False) -> Cost | None:
         """What the record's method costs; None if no measurement applies to it.
+
         Among several measurements, one with the record's precision is preferred, then one that was alone on its machine, then
         the latest.  `profile.spec.code` may differ from the record's code.
 

@@ -222,6 +222,7 @@ class Store:
 
     def write(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Path:
         """Write artifacts (suffix -> bytes), then the record that names them; return its path.  Nothing is ever overwritten.
+
         Raises Taken: this attempt exists already or is being written; Unwritable: the record was not written.
         """
         path = self.path_of(record)
@@ -236,6 +237,7 @@ class Store:
 
     def commit(self, record: Record, artifacts: dict[str, bytes] | None = None) -> Record:
         """Write a record as the next attempt of its run; return the record on disk, with its number and artifacts.
+
         Other processes may add attempts meanwhile, so the number is the first free one.  Raises Unwritable.
         """
         while True:

@@ -1,4 +1,5 @@
 """Remove records from your own store: a record, the files next to it, its levels, and its run's files on this machine.
+
 A removal is never half done: the record is deleted first, so that the run counts as not done from then on, and a dot-file
 reserves the record's name while the rest is deleted.  If the process is killed, `compbench verify` names the remaining files,
 and the next run of that spec deletes them.

@@ -60,6 +60,7 @@ def checked(path: Path, registry: Registry) -> Submission:
 
 def gathered(paths: Iterable[Path], registry: Registry) -> tuple[list[Submission], list[CompbenchError]]:
     """All attempts at the runs of some records that may be submitted, and why other attempts may not.
+
     An attempt that may not be submitted (made before the plugin was committed, for example) is left out if another may.
 
     Raises:

@@ -34,6 +34,7 @@ class Point(NamedTuple):
 
 def points(record: Record) -> Iterator[Point]:
     """The measurements of a record: scores with ceiling and floor, rates, stages, curves of loss and throughput, and notes.
+
     The x axis of a curve is the step of the fit; scores during training end with the final score.  A list of notes is plotted
     against positions in the list.
     """

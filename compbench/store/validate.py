@@ -77,6 +77,7 @@ def check_costs(record: Record) -> None:
 
 def judged(record: Record) -> Record:
     """Prepare a record for writing: if its costs contradict each other, it says so and loses its speeds.
+
     `check_costs` applies the same test, so a record that is written here is not refused later.
     """
     if record.profile.distrust or not (doubt := doubt_of(record)):
@@ -109,6 +110,7 @@ def doubt_of(record: Record) -> str:
 
 def check_shots(record: Record) -> None:
     """Raise CompbenchError unless a record names as many shots of each held-out cell as its settings ask for.
+
     The seed determines which examples they are: `compbench reproduce` draws them again.
     """
     asked, given = record.spec.task_settings.get(SETTING), record.shots
@@ -134,6 +136,7 @@ def check_shots(record: Record) -> None:
 
 def check_known(record: Record) -> None:
     """Raise CompbenchError if a record names a version or direction that differs from our own tasks and metrics.
+
     Such a record would displace honest ones.  Tasks and metrics of other packages are not checked, as no board depends on them.
     """
     task = _shipped("tasks", record.spec.task)
