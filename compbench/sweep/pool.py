@@ -130,7 +130,7 @@ class _Pool:
             self._give_up(why)
 
     def _next(self) -> int | None:
-        """The next request: one that nobody is working on, else one that another sweep has released."""
+        """The next request: one that no slot works on, else one that another sweep has released."""
         if self.stopping.is_set():
             return None
         with contextlib.suppress(IndexError):
