@@ -68,6 +68,13 @@ def test_read_says_in_one_line_what_is_wrong_with_a_file(tmp_path: Path, arrays,
     assert "\n" not in str(caught.value)
 
 
+@pytest.fixture
+def simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator is installed, as far as a look at the file needs it."""
+    monkeypatch.setattr(cube_trajectories, "find_spec", lambda name: object())
+
+
+@pytest.mark.usefixtures("simulator")
 def test_choose_takes_the_official_file_where_it_is(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cube_trajectories, "OFFICIAL_FOLDER", tmp_path / "nowhere")
     assert choose(tmp_path, "auto").kind == "embedded"
@@ -84,6 +91,7 @@ def test_choose_names_the_install_line_where_the_simulator_is_missing(tmp_path: 
         choose(tmp_path, "auto")
 
 
+@pytest.mark.usefixtures("simulator")
 def test_the_official_files_fingerprint_is_that_of_its_content_whatever_its_time_and_folder(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cube_trajectories, "OFFICIAL_FOLDER", tmp_path / "nowhere")
     content = {"first": b"trajectories", "copied": b"trajectories", "other": b"trajectoriez"}
@@ -99,6 +107,7 @@ def test_the_official_files_fingerprint_is_that_of_its_content_whatever_its_time
     assert choose(tmp_path / "first", "official").fingerprint == found["copied"]
 
 
+@pytest.mark.usefixtures("simulator")
 def test_an_official_file_that_is_not_the_one_of_its_first_use_is_named(tmp_path: Path) -> None:
     path = tmp_path / cube_trajectories.FILE
     path.write_bytes(b"trajectories")
