@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def room(name: str) -> str:
     return name.split(".")[1] if "." in name else "__init__"
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Dotted names of all that a file imports, inside functions and for type checkers too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -44,7 +46,7 @@ def imports(path: Path) -> set[str]:
             found |= names if node.module == "compbench" else modules | ({node.module} if names - modules else set())
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def dotted(path: Path) -> str:
