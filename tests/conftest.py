@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from support import template
+from support.balance import balanced
 from support.browser import MISSING
 from support.rewriting import rewrite_once
 
@@ -20,17 +21,6 @@ from compbench.data.lattices import SHAPES3D, Images
 from compbench.system.home import FROM_DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-LONG = {
-    "test_sides.py",
-    "test_faults.py",
-    "test_slurm.py",
-    "test_planning.py",
-    "test_runner.py",
-    "test_hostile_plugins.py",
-    "test_border.py",
-    "test_pool.py",
-}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,11 +36,12 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else 3 * len(os.sched_getaffinity(0)) // 2
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests, most of which wait for processes, come first: the last tests of a session are short ones."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     _draw_no_constants_of_modules()
+    yield  # others take out what is not asked for
+    order = balanced([item.path.name for item in items], getattr(config, "workerinput", {"workercount": 1})["workercount"])
+    items[:] = [items[place] for place in order]
 
 
 def pytest_collection_finish() -> None:
