@@ -211,7 +211,7 @@ def verdicts(found: Sequence[Found]) -> list[str]:
             each = found[index]
             said[index] = ("**holds**" if each.gain > 0 else "**reversed**") if fallen.get(index) else "open"
             if each.seen is not None and each.seen < LEARNT:
-                said[index] += f"; not learnt: {each.seen:.2f} of the ceiling on seen"
+                said[index] += f"; not learnt: {each.seen:.2f} of real data's score on seen"
     return said
 
 

@@ -93,7 +93,7 @@ function scoreCell(column, row) {
   if (!cell) return make("td");
   if (cell.length === 1) return make("td", {title: cell[0]}, "n/a", make("small", {}, "see below"));
   const [, text, spread, ceiling, floor, seeds] = cell, span = column.primary && row.span ? row.span : spread ? `± ${spread}` : "";
-  return make("td", {title: plural(seeds, "seed")}, make(column.primary ? "b" : "span", {}, text), make("small", {}, [span, ceiling !== null ? `of ${ceiling < 10 ? ceiling.toFixed(3) : ceiling.toPrecision(3)}` : floor ? `floor ${floor}` : ""].filter(Boolean).join(" · ")));
+  return make("td", {title: plural(seeds, "seed")}, make(column.primary ? "b" : "span", {}, text), make("small", {}, [span, ceiling !== null ? `real ${ceiling < 10 ? ceiling.toFixed(3) : ceiling.toPrecision(3)}` : floor ? `real ${floor}` : ""].filter(Boolean).join(" · ")));
 }
 function costCell(column, row) {
   const cell = column.of(row), bound = column.rate && cell && cell[0] !== null && !row.timing.clean, timing = row.timing || {};

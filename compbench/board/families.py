@@ -202,7 +202,7 @@ def _family(
         elif scale is None:
             aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))
         elif verdict is not None and not verdict.is_learnt:
-            aside.append((task, f"{NOT_LEARNT}: no ranked method has {LEARNT:g} of the ceiling on seen combinations"))
+            aside.append((task, f"{NOT_LEARNT}: no ranked method has {LEARNT:g} of real data's score on seen combinations"))
         else:
             counted.append((section, scale, rows))
     counted, thin = _widely_run(counted, reasons)

@@ -202,7 +202,9 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.older:
         found.append(older(row.older))
     if row.other_judge:
-        found.append(f"another judge's features, which compare in floors only: seed {', '.join(map(str, row.other_judge))}")
+        found.append(
+            f"another judge's features, comparable only as multiples of real data's: seed {', '.join(map(str, row.other_judge))}"
+        )
     if len(row.threads) > 1:
         found.append(f"runs with {' and '.join(map(str, row.threads))} threads")
     return tuple(found)

@@ -12,6 +12,7 @@ from compbench.board.groups import Section
 from compbench.board.notation import MARK, SPLIT_TITLES, by_section, columns, discriminability_words, heading, number, spread
 from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
+from compbench.board.scale import real_of
 from compbench.board.view import STATE_WORDS, Entry, View, answer_of, verdict
 from compbench.store.format import clean
 
@@ -25,8 +26,8 @@ Made by `compbench board` from records; do not edit. `index.html` draws, sorts a
 `rows.csv` what each row costs, `families.csv` the families, `tasks.csv` how well each task separates methods.
 
 A method *may be best* unless another is shown to be better, over the whole table at 5 %. Scores are means over seeds ± sample
-standard deviation; after a slash stands the same judge on *real* data, and in brackets a distance's noise floor. The cost is that
-of the training and of 10,000 samples. *Reference* rows do not compete; *paper* rows are the papers' own figures: official data,
+standard deviation; after the slash stands the score of real data (for a distance, that between two real samples). The cost is
+that of training and of 10,000 samples. *Reference* rows do not compete; *paper* rows are the papers' own figures: official data,
 their protocol, their judge.
 """
 
@@ -124,8 +125,8 @@ def _score(cell: Cell | None) -> str:
     if cell is None:
         return ""
     value = number(cell.mean) + (f" ± {spread(cell.std, cell.mean)}" if cell.num_seeds > 1 else "")
-    ceiling = f" / {number(cell.ceiling)}" if cell.ceiling is not None else ""
-    return f"**{value}**{ceiling}" + (f" ({number(cell.floor)})" if cell.floor is not None else "")
+    real = real_of(cell)
+    return f"**{value}**" + (f" / {number(real)}" if real is not None else "")
 
 
 def line(cells: Iterable[str]) -> str:

@@ -97,6 +97,14 @@ def zero_of(record: Record, score: Score) -> float | None:
     return None if asked_otherwise else known["zero"]
 
 
+def real_of(score: Score | Cell) -> float | None:
+    """The score of real data: the distance between two real samples (`floor`), else the judge's score on them (`ceiling`).
+
+    A score of bumps has both: its floor is that of true bumps, its ceiling that of superpositions of seen ones.
+    """
+    return score.ceiling if score.floor is None else score.floor
+
+
 def has_many_pictures(task: str) -> bool:
     """Whether a condition of a task has more than one picture; False if that is not known."""
     known = scales().get(task)

@@ -9,6 +9,7 @@ from compbench.board.findings import findings
 from compbench.board.groups import Section
 from compbench.board.notation import MARK, SMOKE, beyond, by_section, discriminability_words, heading, number, open_ranks
 from compbench.board.row import Board, BoardRow
+from compbench.board.scale import real_of
 from compbench.board.verdict import MEANINGS
 from compbench.board.view import STATE_WORDS, Answer, Entry, Question, View, answer_of, cost, flop_words, rank_commands
 from compbench.store.format import clean
@@ -78,7 +79,7 @@ def _marked(name: str, over: Sequence[object]) -> str:
 
 
 def task_board(board: Board, task: str) -> str:
-    """The boards of one task: rank, score with its interval and ceiling, training FLOPs, seeds.
+    """The boards of one task: rank, score next to that of real data, interval, cost, seeds.
 
     Raises:
         CompbenchError: no record is of such a task.
@@ -108,7 +109,8 @@ def _row(row: BoardRow, entry: Entry | None) -> list[str]:
     rank = open_ranks(row.rank) or {"run": "-", "ablation": "ablation", "reference": "reference"}[row.kind]
     span = f"{number(cell.interval.low)} to {number(cell.interval.high)}" if cell and cell.interval else ""
     value = "; ".join(row.statuses) if cell is None else number(cell.mean)
-    value += f" of {number(cell.ceiling)}" if cell and cell.ceiling is not None else ""
+    real = real_of(cell) if cell else None
+    value += f" / {number(real)}" if real is not None else ""
     seeds = f"{len(row.seeds)}/{sum(row.statuses.values())}"
     label = clean(row.label)
     name = _marked(label if len(label) <= LABEL else f"{label[: LABEL - 1]}…", row.beyond)

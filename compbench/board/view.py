@@ -18,7 +18,7 @@ from compbench.board.groups import Section
 from compbench.board.notation import count, failure, notes, number
 from compbench.board.question_table import QUESTIONS, Asked
 from compbench.board.row import Board, BoardRow
-from compbench.board.scale import Scale
+from compbench.board.scale import Scale, real_of
 from compbench.board.statistics import mean, sample_std
 
 SAMPLES = 10_000
@@ -323,5 +323,5 @@ def real_words(cells: Sequence[Cell]) -> str:
     """The score of real data in words; "" where it is not known."""
     if not cells:
         return ""
-    known = [end for cell in cells if (end := cell.floor if cell.direction == "lower" else cell.ceiling) is not None]
+    known = [end for cell in cells if (end := real_of(cell)) is not None]
     return value_words(cells[0], sum(known) / len(known)).removeprefix("distance ") if known else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from compbench.api.factors import identifiability
 from compbench.board.notation import count, duration, operations
-from compbench.board.scale import zero_of
+from compbench.board.scale import real_of, zero_of
 from compbench.board.timing import train_flops
 from compbench.cli import cell_map as lattice
 from compbench.cli import output, show
@@ -70,10 +70,8 @@ def _value(score: Score, record: Record | None = None) -> str:
     beside = []
     if record is not None and (zero := zero_of(record, score)) is not None:
         beside.append(f"best constant answer {zero:.4g}")
-    if score.ceiling is not None:
-        beside.append(f"real data {score.ceiling:.4g}")
-    if score.floor is not None:
-        beside.append(f"two real samples {score.floor:.4g}" + (" (can be a little below 0)" if score.floor < 0 else ""))
+    if (real := real_of(score)) is not None:
+        beside.append(f"real data {real:.4g}" + (" (can be a little below 0)" if real < 0 else ""))
     unit = f" {score.unit}" if score.unit else ""
     side = f" ({score.direction} is better)" if record is not None else ""
     return f"{score.name} {score.value:.4g}{unit}{side}{'; ' if beside else ''}{', '.join(beside)}"

@@ -15,6 +15,7 @@ from rich.table import Table
 from compbench.board.catalogue import catalogue
 from compbench.board.groups import section_of
 from compbench.board.notation import SMOKE, count, operations
+from compbench.board.scale import real_of
 from compbench.cli import cell_map as lattice
 from compbench.cli import curves, output
 from compbench.cli.names import records
@@ -85,7 +86,7 @@ def _found(store: Store, text: str) -> Path:
 def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False, plugins: Sequence[Path] = ()) -> None:
     """Print a record for people: scores next to those of real data, cost, and where everything is.
 
-    An accuracy stands next to its ceiling, that of real data; a distance next to its floor, that of two real samples.
+    The value of real data of an accuracy is the judge's on real samples; of a distance, that between two real samples.
     """
     console = output.console()
     print_head(console, record, reused=reused)
@@ -143,12 +144,12 @@ def _source(record: Record) -> str:
 def _score_table(scores: Sequence[Score]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("score", min_width=max(len(score.name) for score in scores), overflow="fold")
-    for name in ("value", "real data", "two real samples", "n"):
+    for name in ("value", "real data", "n"):
         table.add_column(name, justify="right", overflow="fold")
     for score in scores:
         style = "bold green" if score.primary else ""
         value = "unavailable" if score.value is None else f"{score.value:.4g}"
-        table.add_row(score.name, value, _figure(score.ceiling), _figure(score.floor), str(score.n), style=style)
+        table.add_row(score.name, value, _figure(real_of(score)), str(score.n), style=style)
     return table
 
 

@@ -1,4 +1,4 @@
-"""How a notebook shows a record: what was run, its scores next to chance and real data, and the picture of its samples.
+"""How a notebook shows a record: what was run, its scores, those of the best constant answer and real data, and a picture.
 
 An error that a user can correct is one line, as on the command line: a traceback has only the own lines of the caller, and
 a notebook shows the message alone.
@@ -14,12 +14,12 @@ from typing import ParamSpec, TypeVar
 
 from compbench.api.interfaces import Score
 from compbench.api.schemas import Record
-from compbench.board.scale import zero_of
+from compbench.board.scale import real_of, zero_of
 from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
-HEADS = ("score", "value", "best constant answer", "real data", "two real samples", "samples")
+HEADS = ("score", "value", "best constant answer", "real data", "samples")
 
 
 P = ParamSpec("P")
@@ -34,8 +34,8 @@ def show_records() -> None:
 def html(record: Record) -> str:
     """A record as HTML without scripts and links: all that it needs is in it, and all its text is escaped.
 
-    The ranked score is compared with the best constant answer (a model that ignores the request), an accuracy with that of real
-    data, and a distance with the distance between two sets of real samples.  The picture is that of the user's own store.
+    The ranked score stands next to that of the best constant answer (a model that ignores the request) and of real data; for a
+    distance, that is the distance between two real samples.  The picture comes from the user's own store.
     """
     spec = record.spec
     head = f"<b>{escape(spec.method)}</b> on <b>{escape(spec.task)}</b>, {escape(spec.preset)}, seed {spec.seed}"
@@ -55,7 +55,7 @@ def html(record: Record) -> str:
 
 
 def _row(record: Record, score: Score) -> str:
-    values = (score.value, zero_of(record, score), score.ceiling, score.floor)
+    values = (score.value, zero_of(record, score), real_of(score))
     unit = f" {score.unit}" if score.unit else ""
     name = f"{score.name}{unit} ({score.direction} is better)"
     cells = [name, *("" if value is None else f"{value:.4g}" for value in values), str(score.n)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
-from support.sample_records import record
+from support.sample_records import record, score
 
 from compbench.api.schemas import LossCurve, Plugin, Profile, Stage
 from compbench.cli.curves import lines, sparkline
@@ -55,6 +55,19 @@ def test_a_record_of_a_method_that_is_not_here_says_what_was_changed_by_the_name
     one = record(method="strange", more={"given": given})
     Store(tmp_path / "records").write(one)
     assert said in show(one.identity[:12]).output
+
+
+def test_real_data_have_one_column_whether_of_a_judge_or_of_two_real_samples(show, tmp_path: Path) -> None:
+    scores = (
+        score("heldout_accuracy", 0.5, ceiling=0.75),
+        score("heldout_fd_judge", 300.0, floor=25.0),
+        score("heldout_superposition", 0.5, floor=0.125, ceiling=0.875),
+    )
+    one = record(*scores)
+    Store(tmp_path / "records").write(one)
+    text = show(one.identity[:12]).output
+    rows = [line.split() for line in text.splitlines() if line.startswith("heldout_")]
+    assert [row[1:3] for row in rows] == [["0.5", "0.75"], ["300", "25"], ["0.5", "0.125"]]
 
 
 def test_lines_have_no_trailing_blanks(show, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_claim_borrows_a_variance_from_its_papers_rows_and_from_none_that_join
 
 def test_what_has_not_learnt_is_said() -> None:
     found = verdicts(*runs("factored", (0.80, 0.82, 0.81), seen=0.2), *runs("mono", (0.50, 0.51, 0.52)))
-    assert found["factored", "mono"] == "**holds**; not learnt: 0.20 of the ceiling on seen"
+    assert found["factored", "mono"] == "**holds**; not learnt: 0.20 of real data's score on seen"
 
 
 def test_of_a_distance_less_is_better() -> None:

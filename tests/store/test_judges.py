@@ -58,7 +58,7 @@ def test_a_row_has_every_seed_s_distance_in_floors_whatever_judge_saw_it() -> No
     cell = found["b"].scores["heldout_fd_judge"]
     assert (cell.num_seeds, cell.relative) == (2, pytest.approx((500 / 100 + 900 / 160) / 2))
     assert found["b"].scores["heldout_kid"].num_seeds == 1
-    assert "another judge's features, which compare in floors only: seed 1" in notes(found["b"])
+    assert "another judge's features, comparable only as multiples of real data's: seed 1" in notes(found["b"])
     assert not any("judge" in note for note in notes(found["a"]))
     assert found["a"].scores["heldout_fd_judge"].num_seeds == 2
     assert "heldout_kid" not in found["c"].scores
