@@ -2,8 +2,9 @@
 
     python -P code_probe.py ORDER      ORDER: a file of JSON that names the file for the answer
 
-`verify --equal` runs this file with the interpreters of two commits, so it uses what `compbench` had at either; an order with
-another checkout's `facts` has its code hashed by this one's rules.
+`verify --equal` runs this file with the interpreters of two commits, so it uses only what `compbench` has at both; if an order
+has
+another checkout's `facts`, that checkout's code is hashed by this checkout's rules.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def facts_here() -> CodeFacts:
 
 
 def codes(facts: CodeFacts, *, foreign: bool) -> dict[str, list[object]]:
-    """Digest and parts of each "method/task/device" by this checkout's rules, of its own code or of that which `facts` are of."""
+    """Digest and parts of each "method/task/device" by this checkout's rules, for its own code or for the checkout of `facts`."""
     meaning = ours("meaning")
     registry = Foreign(facts["entries"]) if foreign else ours("registry").Registry()
     also: dict[str, object] = {"root": Path(facts["root"])} if foreign else {}
@@ -91,7 +92,7 @@ def codes(facts: CodeFacts, *, foreign: bool) -> dict[str, list[object]]:
 
 
 def gpu_parts(facts: CodeFacts) -> dict[str, str]:
-    """The hash of the definitions with a part for GPUs alone, for each "method/task"."""
+    """The hash of the definitions with code that only GPUs run, for each "method/task"."""
     meaning, registry = ours("meaning"), Foreign(facts["entries"])
     kept: dict[object, object] = {}
     found = {}
@@ -99,9 +100,7 @@ def gpu_parts(facts: CodeFacts) -> dict[str, str]:
         for method in facts["versions"]["methods"]:
             roots = [("method", registry.entry("methods", method)), ("task", registry.entry("tasks", task))]
             roots += [("metrics", registry.entry("metrics", name)) for name in metrics if name in registry.names("metrics")]
-            found[f"{method}/{task}"] = meaning.for_gpus(
-                *roots, kept=kept, root=Path(facts["root"])
-            )  # as the first commit had it
+            found[f"{method}/{task}"] = meaning.for_gpus(*roots, kept=kept, root=Path(facts["root"]))  # as in the first commit
     return found
 
 

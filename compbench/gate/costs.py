@@ -1,7 +1,7 @@
-"""`compbench profile`: what a method costs on a task, by the gate's probe in fresh processes, alone on the machine.
+"""`compbench profile`: measure a method's cost on a task with the gate's probe in fresh processes, alone on the machine.
 
-A process that times nothing first fills caches; then come the repetitions.  A lock of the whole machine keeps two measurements
-apart, and the cores that other processes take meanwhile are measured too: the file holds this number, and boards show it.
+A first process fills caches and times nothing; then come the repetitions.  A lock for the whole machine keeps two measurements
+apart.  The cores that other processes use meanwhile are measured too; the file has this number, and boards show it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOCK = "compbench-profile.lock"
 
 @contextlib.contextmanager
 def alone(folder: Path = MACHINE) -> Iterator[None]:
-    """Hold the machine's lock of measurements; the kernel lets go of it when the process ends, however it ends.
+    """Hold the machine's lock for measurements; the kernel releases it when the process ends, however it ends.
 
     Raises:
         CompbenchError: another process of this machine is measuring.
@@ -41,7 +41,7 @@ def alone(folder: Path = MACHINE) -> Iterator[None]:
     path = folder / LOCK
     try:
         held = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except PermissionError:  # another user's, in a folder where only the owner may name O_CREAT
+    except PermissionError:  # the file is another user's, in a folder where only the owner may use O_CREAT
         held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         lock(held, wait=False)
@@ -63,14 +63,14 @@ def measure(
     known: Iterable[CostProfile] = (),
     listener: Callable[[str], None] = lambda line: None,
 ) -> CostProfile:
-    """Measure one cell, or find it among what is known: the same code with the same settings on the same hardware.
+    """Measure one cell, or return a known measurement of the same code with the same settings on the same hardware.
 
     Args:
-        side: gives interpreter and home.
+        side: interpreter and home.
         cell: method, task, preset, settings.
-        asked: device, data, precision, threads, and for how long each process watches training, and sampling.
-        repetitions: processes that count, at least `cost.profiles.FEWEST`.
-        known: profiles; one of them is returned where nothing that it is of has changed.
+        asked: device, data, precision, threads, and how long each process times training, and sampling.
+        repetitions: number of processes that count, at least `store.profiles.FEWEST`.
+        known: known profiles; one of them is returned if nothing that it depends on has changed.
         listener: receives a line before each part.
 
     Raises:
@@ -110,7 +110,7 @@ def measure(
 
 
 def _spec(cell: Cell, first: dict[str, Any], side: Side) -> tuple[RunSpec, str]:
-    """The spec of the runs that this is the cost of, of seed 0 and without metrics; and the commit of our code."""
+    """The spec of the runs whose cost is measured, with seed 0 and without metrics; and the commit of our code."""
     request = RunRequest(task=cell.task, method=cell.method, plugins=tuple(map(str, side.plugins)), home=str(side.home))
     digest, code = origin_of(request, Registry(side.plugins), first["metrics"], first["spec"]["device_class"])
     spec = RunSpec(task=cell.task, method=cell.method, preset=cell.preset, code=digest, seed=0, **first["spec"])

@@ -1,8 +1,9 @@
-"""Run several orders of the probe, each in a process forked from one that has loaded torch, so that imports are paid once.
+"""Run several orders of the probe, each in a fork of a process that has loaded torch, so that imports happen only once.
 
     python -P forked_probe.py PROBE ORDERS      prints the answers to a JSON list of orders, as a list, on its last line
 
-Orders run on the CPU: a process that has started CUDA cannot be forked.  Base and head both run this file, as the probe.
+Orders run on the CPU, because a process that has started CUDA cannot be forked.  Base and head both run this file, like the
+probe.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_BYTES = 65536
 
 
 class Order(TypedDict):
-    """What is read here of an order: the seconds that it may take, and the environment that it works in."""
+    """The part of an order that this file reads: its time limit in seconds, and its environment."""
 
     limit: float
     places: dict[str, str]
@@ -46,7 +47,7 @@ def answered(order: Order, act: Callable[[str], dict[str, object]]) -> dict[str,
             os._exit(1)
     os.close(send)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.set_blocking(receive, False)  # what the child left behind may hold the other end
+    os.set_blocking(receive, False)  # a process that the child started may hold the other end
     try:
         said = os.read(receive, MOST_BYTES)
     except BlockingIOError:
@@ -59,10 +60,10 @@ def answered(order: Order, act: Callable[[str], dict[str, object]]) -> dict[str,
 
 
 def main(probe: str, text: str) -> list[dict[str, object]]:
-    """Import what every order needs, and answer one after the other."""
+    """Import what every order needs, and answer the orders one after the other."""
     import torch
 
-    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first of a process imports torch's compiler
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])  # the first call in a process imports torch's compiler
     found = runpy.run_path(probe)
     act = found["main"]
     found["ours"]("registry")

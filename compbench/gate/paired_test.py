@@ -32,9 +32,9 @@ class Comparison(NamedTuple):
         n: number of pairs.
         mean: mean worsening; positive is worse.
         low, high: its one-sided 95 % bounds, each to be read alone.
-        p_value: of "the worsening is at most the margin".
+        p_value: p value of "the worsening is at most the margin".
         finding: "worse" if low > margin, "not worse" if high <= margin, else "unclear".
-        needed: pairs needed to decide, if mean and spread stay the same; 0 if these decide, None if no number does.
+        needed: pairs needed to decide, if mean and spread stay the same; 0 if these pairs decide, None if no number does.
     """
 
     n: int
@@ -54,7 +54,7 @@ def compare(worsenings: Sequence[float], margin: float) -> Comparison:
         margin: the largest worsening that does not matter, at least 0.
 
     Returns:
-        bounds, p-value and finding.  A single pair says nothing unless nothing at all differs: base and head then did the same.
+        bounds, p value and finding.  A single pair is unclear unless its difference is 0: then base and head did the same.
     """
     n, mean = len(worsenings), statistics.mean(worsenings)
     if not any(worsenings):
@@ -91,7 +91,7 @@ def pairs_needed(distance: float, spread: float, already: int = 1) -> int | None
     """The smallest number of pairs, more than `already`, whose bound excludes the margin: t_{n-1} spread / sqrt(n) < |distance|.
 
     Args:
-        distance: of the mean from the margin.
+        distance: distance of the mean from the margin.
         spread: standard deviation of the pairs.
 
     Returns:

@@ -2,8 +2,8 @@
 
     python -P probe.py ORDER      prints one JSON object on its last line; in a race, one for each line that it reads
 
-Base and head both run *this* file, each with its own interpreter, so that the same thing is measured the same way.  It uses
-what `compbench` has had since its first release, imports nothing else of the gate, and is given its order as JSON.
+Base and head both run *this* file, each with its own interpreter, so that both are measured in the same way.  It uses only what
+`compbench` has had since its first release, imports nothing else of the gate, and gets its order as JSON.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ LONG_FIT = 1_000_000
 WINDOW_SECONDS = 0.02
 """Training is timed in windows of this length: long enough for the clock, and for work that is done only every few steps."""
 WARM_UP = 0.2
-"""This share of the time passes before the windows count."""
+"""Windows count only after this share of the time."""
 SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
 RACE_ROWS = {"vector": 256, "image": 16, "trajectory": 16}
-"""Number of samples of a request in a race, which takes many short turns."""
+"""Number of samples per request in a race, which consists of many short turns."""
 GPU_ROWS = 512
-"""Number of samples of a request whose cost is published; a GPU needs large batches."""
+"""Number of samples per request whose cost is published; a GPU needs large batches."""
 FEWEST, MOST, SHORTEST_FIT = 3, 500, 1e-3
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 """Clocks, bound before a plugin is loaded, because a plugin could replace the functions of `time`."""
@@ -76,7 +76,7 @@ class Subject:
         self.source, self.precision = source, devices.precision(order.get("precision", "fp32"), self.device)
         cache = Path(order["border"]["folder"]) / "cache"
         context = resolve.task_context(request, source, self.device, precision=self.precision, cache=cache)
-        if self.device.type == "cuda":  # as `devices.set_up`, which older code has not
+        if self.device.type == "cuda":  # like `devices.set_up`, which older code lacks
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = True
         torch.manual_seed(self.seed)
@@ -84,7 +84,7 @@ class Subject:
         self.problem: Problem = problem if self.method.oracle else replace(problem, oracle=None)
 
     def fit(self, steps: int, *, progress: Progress | None = None, cancelled: Cancelled | None = None) -> object:
-        """A model after `steps` optimiser steps, with its extension where the task has one."""
+        """A model after `steps` optimiser steps, with its extension if the task has one."""
         budget = self.budget.model_copy(update={"train_steps": steps, "extend_steps": min(steps, self.budget.extend_steps)})
         problem = replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
         model = self.method.fit(self.settings, problem, self._context("fit", progress, cancelled))
@@ -113,7 +113,7 @@ class Subject:
 
     @property
     def final(self) -> Problem:
-        """The problem that requests belong to: of an extension task, the larger one."""
+        """The problem that requests belong to; for an extension task, the larger one."""
         return self.problem.extension.problem if self.problem.extension else self.problem
 
     def _context(self, purpose: str, progress: Progress | None = None, cancelled: Cancelled | None = None) -> Context:
@@ -123,7 +123,7 @@ class Subject:
 
         seed = own.seed_of(f"{self.seed} {purpose}")
         torch.manual_seed(seed)
-        precision: Literal["bf16", "fp32"] = "bf16" if self.precision == "bf16" else "fp32"  # as a run's
+        precision: Literal["bf16", "fp32"] = "bf16" if self.precision == "bf16" else "fp32"  # as in a run
         context: Context = own.Context(self.device, precision, torch.Generator().manual_seed(seed), own.NoCheckpoints())
         context.progress = progress or context.progress
         context.cancelled = cancelled or context.cancelled
@@ -139,7 +139,7 @@ def facts(subject: Subject) -> dict[str, object]:
     profiling = ours("profiling")
 
     gc.collect()
-    gc.disable()  # when cycles are collected depends on what else is imported
+    gc.disable()  # the moment of collection depends on other imports
     model, training_bytes = peak_bytes(lambda: subject.fit(FACT_STEPS))
     request = subject.request(FACT_ROWS)
     samples, sampling_bytes = peak_bytes(lambda: subject.sample(model, request))
@@ -160,7 +160,7 @@ def facts(subject: Subject) -> dict[str, object]:
 def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
     """The result of `call`, and the peak of bytes that torch's CPU allocator held for it, beyond those held before.
 
-    The running sum of the allocator's own records of what was taken and given back: no timing and no page is in it.
+    It is the running sum of the allocator's records of allocations and frees, so it depends on neither timing nor memory pages.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -176,7 +176,7 @@ def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
 
 
 def described(subject: Subject) -> dict[str, object]:
-    """What a cost is of: the settings of the runs that it belongs to, the size of a request, torch and threads."""
+    """The circumstances of a cost: the settings of the runs that it applies to, the size of a request, torch and threads."""
     import torch
 
     devices = ours("devices")
@@ -202,8 +202,9 @@ def described(subject: Subject) -> dict[str, object]:
 def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
     """Durations, the memory used, and how many cores other processes kept busy meanwhile (None where that is unknown).
 
-    `train` has the median seconds of a step, and is missing where a fit reports no steps; `single` and `batch` have the
-    seconds of each request of one sample, after one that does not count, and of as many samples as `described` says.
+    `train` is the median seconds of a step, and is missing if a fit reports no steps; `single` and `batch` are the seconds of
+    each
+    request of one sample, and of as many samples as `described` says, after a first request that does not count.
     """
     import torch
 
@@ -235,11 +236,11 @@ def _rows(subject: Subject) -> int:
 
 
 class Turns:
-    """Trains, then samples, a slice whenever a line asks for one, and answers with the seconds of a step or of a request.
+    """Train or sample for one slice whenever a line requests it, and answer with the seconds of a step or of a request.
 
-    Between slices the process waits inside its own fit and uses no CPU time.  Two such processes take turns of a fraction of
-    a second, so what else the machine does meanwhile slows both.  `receive` waits for the next line ("train", "sample", or ""
-    for the end); `send` takes the seconds, or None where a fit takes no time.
+    Between slices the process waits inside its own fit and uses no CPU time.  Two such processes take turns of a fraction of a
+    second, so other work on the machine slows both.  `receive` waits for the next line ("train", "sample", or "" for the end);
+    `send` takes the seconds, or None if a fit takes no time.
     """
 
     def __init__(
@@ -250,7 +251,7 @@ class Turns:
         self._asked = receive()
 
     def serve(self) -> None:
-        """Answer until there is nothing more to answer."""
+        """Answer requests until the end."""
         while self._asked in ("train", "sample"):
             self._train() if self._asked == "train" else self._sample()
 
@@ -259,7 +260,7 @@ class Turns:
         self._asked = self._receive()
 
     def _train(self) -> None:
-        """Slices of one long fit, which stands still in its report of a step; of whole fits where none is reported."""
+        """Slices of one long fit, which pauses while it reports a step; or whole fits, if a fit reports no step."""
         Cancelled = ours("errors").Cancelled
 
         start, counted = None, 0
@@ -297,7 +298,7 @@ class Turns:
 
 
 def _race(order: dict[str, Any]) -> None:
-    """Load, say so, and take turns.  The answers have a descriptor of their own: what a plugin prints is none of them."""
+    """Load, report that, and take turns.  Answers have their own descriptor, so a plugin's output is never mistaken for one."""
     lines, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -318,7 +319,7 @@ ROOMS = ("api.", "system.", "registry.", "identity.", "run.", "")
 
 
 def ours(name: str) -> ModuleType:
-    """A module of this interpreter's compbench, in whatever room its release has it."""
+    """A module of this interpreter's compbench, in whatever package its release has it."""
     for room in ROOMS:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(f"compbench.{room}{name}")

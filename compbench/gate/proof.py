@@ -2,9 +2,9 @@
 
 Two proofs count.  *Meaning*: the newer commit's rules give both sources one hash, so only the rules or the words changed.
 *Bits*: exact facts (`probe.facts`: parameters, evaluations, the samples of a short fit) and all scores of smoke runs are the
-same on both sides, for enough cells that every changed method and every changed task is in one.  A version that went up means an
-intended change of numbers: nothing is equal there.  What a GPU alone runs is not run here: where its text changed, bits prove
-nothing for GPUs.
+same on both sides, for enough cells that every changed method and every changed task is in one.  A raised version means an
+intended change of numbers, so such code is never equal.  Code that only GPUs run is not run here, so where its text changed,
+bits prove nothing for GPUs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BITS = ("parameters", "evaluations", "samples_sha256")
 OF_THE_TASK = {"task", "data", "metrics"}
 """Parts of the code that all methods on a task share."""
 ROUNDS = 4
-"""Number of methods that are tried for a task, and of tasks for a method, until one pair is not refused."""
+"""Number of methods tried for a task, and of tasks tried for a method, until a pair is not refused."""
 Codes = Mapping[str, tuple[str, dict[str, str]]]
 Listener = Callable[[str], None]
 
@@ -41,8 +41,8 @@ class CodeFacts(TypedDict):
     """Facts about the code of one checkout (`code_probe.facts_here`).
 
     Attributes:
-        root: the folder that the package is in.
-        entries: by kind, the words of each registry entry.
+        root: the folder that contains the package.
+        entries: by kind, the fields of each registry entry as text.
         versions: by kind and name.
         metrics: names of the metrics that each task scores by.
         works: "method/task" of each pair that can run.
@@ -71,9 +71,9 @@ class Proven(NamedTuple):
     """The codes that two commits have in common.
 
     Attributes:
-        rows: for the table.
-        changed: pairs of a version that went up, as "method/task".
-        unproven: "method/task/device" -> why its code cannot be said to be equal.
+        rows: rows for the table.
+        changed: pairs with a raised version, as "method/task".
+        unproven: "method/task/device" -> why its code is not proven equal.
     """
 
     rows: tuple[Equal, ...]
@@ -82,11 +82,11 @@ class Proven(NamedTuple):
 
 
 def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lambda line: None) -> Proven:
-    """Compare all code that is installed with two commits of the repository around.
+    """Compare all code that is installed with two commits of the surrounding repository.
 
     Args:
         old, new: names of commits, `old` an ancestor of `new`.
-        folder: for environments and homes.
+        folder: folder for environments and homes.
         data: the user's official data.
 
     Raises:
@@ -98,7 +98,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
     with built(old, folder / "old", data, ()) as before, built(new, folder / "new", data, ()) as after:
         theirs, ours = _checkout(before, folder), _checkout(after, folder)
         again = _checkout(after, folder, theirs.facts)
-        works = set(ours.facts["works"])  # of other pairs there are no records
+        works = set(ours.facts["works"])  # other pairs have no records
         known = [pair for pair in ours.codes if pair in theirs.codes and (pair[0] == "/" or pair.rpartition("/")[0] in works)]
         differing = [pair for pair in known if ours.codes[pair][0] != theirs.codes[pair][0]]
         same = {pair for pair in differing if again.codes[pair] == ours.codes[pair]}
@@ -128,7 +128,7 @@ def new_rows(rows: Iterable[Equal], top: Path, since: str) -> list[Equal]:
 
 
 def commits_of(top: Path, old: str, new: str) -> str:
-    """What the table calls two commits: the newer one if the older is its first parent, else "OLD..NEW".
+    """The table's name for two commits: the newer one if the older is its first parent, else "OLD..NEW".
 
     Raises:
         CompbenchError: no such commit, or the older one is not an ancestor of the newer.
@@ -143,7 +143,7 @@ def commits_of(top: Path, old: str, new: str) -> str:
 
 
 def _checkout(side: Side, folder: Path, facts: CodeFacts | None = None) -> Checkout:
-    """A side's code; with `facts`, that of the checkout that these are of, by this side's rules."""
+    """A side's code; with `facts`, the code of their checkout, hashed by this side's rules."""
     place = folder / f"codes-{side.home.parent.name}{'-again' if facts else ''}.json"
     answer = _asked(side, place, {"kind": "codes", **({"facts": facts} if facts else {})})
     return Checkout(answer["facts"], {pair: (digest, parts) for pair, (digest, parts) in answer["found"].items()})
@@ -167,9 +167,9 @@ def _version_went_up(pair: str, before: CodeFacts, after: CodeFacts) -> bool:
 def _without_equal_bits(
     pairs: Sequence[str], theirs: Checkout, ours: Checkout, both: tuple[Side, Side], listener: Listener
 ) -> dict[str, str]:
-    """Pairs whose cells give other bits, and why.  A pair whose own cell is not run follows its method and its task.
+    """Pairs whose cells give other bits, with the reason.  A pair whose own cell is not run follows its method and its task.
 
-    A method that refuses a task on both sides shows nothing of it: another is asked, up to `ROUNDS` times.
+    A method that refuses a task on both sides shows nothing, so another is tried, up to `ROUNDS` times.
     """
     bad: dict[str, str] = {}
     scored: set[str] = set()
@@ -184,7 +184,7 @@ def _without_equal_bits(
                 left -= {pair for pair in left if pair.startswith(f"{cell.method}/{cell.task}/")}
                 continue
             reason = _difference(*found)
-            if not reason and cell.task not in scored:  # what scores is the task's: one method shows it
+            if not reason and cell.task not in scored:  # one method is enough to show a task's scoring
                 scored.add(cell.task)
                 reason = _score_difference(cell, *both)
             listener(f"{cell.name}: {reason or 'the same bits'}")
@@ -196,7 +196,7 @@ def _without_equal_bits(
 
 
 def changed_sides(pairs: Iterable[str], before: Codes, after: Codes) -> set[tuple[str, str]]:
-    """("method", name) and ("task", name) of which a part of the code changed, among "method/task/device" with other digests."""
+    """("method", name) and ("task", name) with a changed part of code, among "method/task/device" with other digests."""
     needed: set[tuple[str, str]] = set()
     for pair in pairs:
         method, task, _ = pair.split("/")
@@ -209,7 +209,7 @@ def changed_sides(pairs: Iterable[str], before: Codes, after: Codes) -> set[tupl
 
 
 def cover(pairs: Iterable[str], needed: set[tuple[str, str]]) -> list[Cell]:
-    """Cells, of some "method/task/device", such that all that is needed is in one: first those in which two are."""
+    """Cells from some "method/task/device" that cover everything needed; cells that cover two needs come first."""
     left, cells = set(needed), []
     known = sorted({(method, task) for method, task, _ in (pair.split("/") for pair in pairs) if method})
     for least in (2, 1):
@@ -239,7 +239,7 @@ def _score_difference(cell: Cell, before: Side, after: Side) -> str:
 
 
 def _gpu_texts(pairs: Iterable[str], after: Side, folder: Path, theirs: Checkout, ours: Checkout) -> dict[str, str]:
-    """Pairs on a GPU of which the text that only a GPU runs is another."""
+    """Pairs on a GPU whose GPU-only code has another text."""
     waiting = [pair for pair in pairs if pair.endswith("/gpu") and ours.codes[pair][0] != ours.codes[f"{pair[:-4]}/cpu"][0]]
     if not waiting:
         return {}
@@ -257,7 +257,7 @@ def _rows(theirs: tuple[str, dict[str, str]], ours: tuple[str, dict[str, str]], 
 
 
 def _unambiguous(rows: Iterable[Equal]) -> tuple[Equal, ...]:
-    """The rows of digests that became one other digest, and that no other became: a part may be split or joined."""
+    """The rows whose old and new digests correspond one to one; a part of the code may be split or joined."""
     after, before = defaultdict(set), defaultdict(set)
     known = set(rows)
     for row in known:

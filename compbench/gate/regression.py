@@ -32,9 +32,9 @@ class Plan(NamedTuple):
         suite: the cells.
         asked: device, data, clock.
         tolerance: relative slowdown that does not matter.
-        pairs: of the race before its first look; rows that are still unclear get up to `MOST_PAIRS`, or twice as many.
+        pairs: number of pairs of the race before the first decision; unclear rows get up to `MOST_PAIRS`, or twice as many.
         accept: patterns of intended regressions.
-        always: measure and race both sides also where their code is the same.
+        always: measure and race both sides even if their code is the same.
         same: names of cells that need no comparison.
     """
 
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
         return [cell for cell in self.suite.cell if gate in cell.gates and cell.name not in self.same]
 
     def but_for(self, cells: frozenset[str]) -> Plan:
-        """The plan without some cells."""
+        """The plan without the given cells."""
         return self._replace(same=cells)
 
 
@@ -65,8 +65,8 @@ class Result(NamedTuple):
 def gate(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, listener: Listener = lambda line: None) -> Result:
     """Compare head with a live base, with a stored baseline, or both.
 
-    Exact facts come first, then scores, then speed, which needs a live base.  Where both sides execute the same code with the
-    same packages, and the exact facts bear that out, scores are computed once and nothing is raced.
+    Exact facts come first, then scores, then speed, which needs a live base.  If both sides execute the same code with the same
+    packages, and the exact facts confirm it, scores are computed once and nothing is raced.
 
     Raises:
         CouldNotRun: an error of the gate itself, with its traceback: it must not look like a regression.
@@ -103,7 +103,7 @@ def _gated(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, l
 
 
 def usable(measured: Measured[T]) -> dict[str, T]:
-    """What could be measured.  Raises Unable naming the first cell that could not."""
+    """The measured cells.  Raises Unable if a cell could not be measured, naming the first one."""
     for name, found in measured.items():
         if isinstance(found, Unable):
             raise Unable(f"{name}: {found}")
@@ -138,7 +138,7 @@ def _facts(plan: Plan, side: Side, listener: Listener) -> Measured[Facts]:
     with ThreadPoolExecutor(len(shares)) as pool:
         try:
             found = list(pool.map(lambda share: sides.facts(side, share, plan.asked), shares))
-        except BaseException:  # Ctrl-C or SIGTERM reach this thread only
+        except BaseException:  # Ctrl-C and SIGTERM only reach this thread
             side.stopping.set()
             raise
     named = {cell.name: one for share, ones in zip(shares, found, strict=True) for cell, one in zip(share, ones, strict=True)}
@@ -184,7 +184,7 @@ def _failed(cell: str, gate: Gate, against: str, before: object, after: object) 
 
 
 def _same_code(plan: Plan, base: Side, head: Side, facts: Measured[Facts], their_facts: Measured[Facts]) -> frozenset[str]:
-    """Names of the cells whose code and packages have the same hash on both sides, and none of whose exact facts differs."""
+    """Names of the cells whose code and packages have the same hash on both sides, and whose exact facts are all equal."""
     ours, theirs = sides.code(head, plan.suite.cell), sides.code(base, plan.suite.cell)
     same = {pair for pair in ours if ours[pair] == theirs.get(pair)}
     alike = {name for name, found in facts.items() if not isinstance(found, Unable) and found == their_facts[name]}
@@ -193,7 +193,7 @@ def _same_code(plan: Plan, base: Side, head: Side, facts: Measured[Facts], their
 
 
 def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
-    """The race; a cell that a side cannot time leaves it, before anything else is timed."""
+    """Run the race; a cell that a side cannot time is dropped before anything else is timed."""
     cells = {cell.name: cell for cell in plan.cells("speed")}
     rows: list[Row] = []
     first: dict[str, turns.Pair] = {}

@@ -21,7 +21,7 @@ EXIT: dict[Verdict, int] = {"pass": 0, "regression": 1, "inconclusive": 3, "coul
 EXACT_COSTS = ("parameters", "evaluations", "flops_per_fit", "flops_per_sample")
 BYTES = ("training_bytes", "sampling_bytes")
 BYTES_SLACK, LEAST_BYTES = 0.01, 4096
-"""Allocations may grow by this share or number of bytes and pass: one more scalar is not worth a word."""
+"""Allocations may grow by this share or number of bytes and still pass, because one more scalar does not matter."""
 BYTES_OF_PEAK, MOST_BYTES = 0.1, 2**20
 """Growth is a regression only beyond this share of the larger of the two peaks, and beyond this number of bytes."""
 WORK = ("evaluations", "flops_per_fit", "flops_per_sample")
@@ -35,7 +35,7 @@ class Row(NamedTuple):
     Attributes:
         cell, gate, what: which number it is.
         against: label of the base or baseline.
-        base, head: the two values; None where there is none.
+        base, head: the two values; None if a side has no value.
         change: the difference in words.
         verdict, note: what follows from it, and why.
     """
@@ -52,9 +52,9 @@ class Row(NamedTuple):
 
 
 def answer(rows: Sequence[Row]) -> Verdict:
-    """One regression is a regression; then what could not be run counts, then what is inconclusive.
+    """The overall verdict: a regression if any row is one, else "could not run", else "inconclusive", else "pass".
 
-    A base with which nothing at all could be compared could not be run.
+    If nothing could be compared with a base, the verdict is "could not run".
     """
     verdicts = {row.verdict for row in rows}
     for verdict in ("regression", "could not run", "inconclusive"):
@@ -65,9 +65,9 @@ def answer(rows: Sequence[Row]) -> Verdict:
 
 
 def fact_rows(cell: str, against: str, base: Facts, head: Facts) -> list[Row]:
-    """Exact facts: more parameters, evaluations, FLOPs or much more memory is a regression; other samples alone are a notice.
+    """Exact facts: more parameters, evaluations, FLOPs or much more memory is a regression; changed samples are only a notice.
 
-    A path that does less work may hold more: two forwards made one hold both.  That is a notice.
+    Code that does less work may need more memory, as one forward pass for two batches does.  That is a notice.
     """
     same_machine = base.machine == head.machine
     peak = max((float(base.values.get(name) or 0) for name in BYTES), default=0.0)
@@ -105,7 +105,7 @@ def _cost(before: float | None, after: float | None) -> tuple[Verdict, str]:
 def _memory(
     before: float | None, after: float | None, peak: float, *, same_machine: bool, less_work: bool
 ) -> tuple[Verdict, str]:
-    """The verdict on bytes that one stage held, beside the larger peak of the base's stages."""
+    """The verdict on the bytes that one stage held, compared with the larger peak of the base's stages."""
     if before is None or after is None:
         return "notice", "only one side has it"
     if not same_machine:
@@ -132,13 +132,13 @@ def _hash_row(cell: str, against: str, base: Facts, head: Facts) -> Row:
     elif base.machine != head.machine:
         change, note = "differ", f"measured elsewhere ({base.machine}; here {head.machine})"
     else:
-        change, note = "differ", "it computes something else now, which alone is not a regression"
+        change, note = "differ", "it computes other samples now, which alone is not a regression"
     base_shown, head_shown = (found[:12] if found else None for found in (before, after))
     return Row(cell, "exact", "samples", against, base_shown, head_shown, change, verdict, note)
 
 
 class ScoreRow(NamedTuple):
-    """A row that waits for Holm's test over the table."""
+    """A row whose verdict depends on Holm's test over the table."""
 
     row: Row
     comparison: Comparison | None
@@ -166,7 +166,7 @@ def score_rows(cell: str, against: str, base: Scores, head: Scores, margins: Map
 
 
 def _other_data(base: Scores, head: Scores) -> str:
-    """Why scores of other data are not compared; "" also where one of the two does not say which data it is of."""
+    """Why scores of different data are not compared; "" if the data is the same or one side does not name its data."""
     before, after = (base.source, base.fingerprint), (head.source, head.fingerprint)
     if before == after or not all((*before, *after)):
         return ""
@@ -231,12 +231,12 @@ def speed_row(lap: Lap, against: str, tolerance: float) -> Row:
 
 
 def unraced_row(cell: str, against: str) -> Row:
-    """The row of a cell whose two sides execute the same: there is nothing to race."""
+    """The row of a cell whose two sides execute the same code, so that no race is needed."""
     return Row(cell, "speed", "", against, "the same", "the same", "", "pass", "code and packages have the same hash: no race")
 
 
 def accepting(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
-    """Rows with the regressions that were meant marked as accepted: 'factored/* parameters', or '*/gmm-id*' for all of a cell."""
+    """Mark intended regressions as accepted: 'factored/* parameters', or '*/gmm-id*' for all rows of a cell."""
     return [
         row._replace(verdict="accepted", note=f"accepted; {row.note}".rstrip("; "))
         if row.verdict == "regression" and any(_matches(row, pattern) for pattern in patterns)
@@ -270,7 +270,7 @@ def _bounds(found: Comparison) -> str:
 
 def _would_do(needed: int | None, unit: str) -> str:
     return (
-        f"about {needed} {unit} would decide" if needed else f"no number of {unit} would decide: the difference lies on the limit"
+        f"about {needed} {unit} would decide" if needed else f"no number of {unit} would decide: the difference is at the limit"
     )
 
 

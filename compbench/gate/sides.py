@@ -1,7 +1,7 @@
 """Base and head are two interpreters, each with its own compbench; both run the same measurements in separate processes.
 
-A side has a home of its own, so that neither sees the other's caches, and starts its processes in an empty folder without
-the caller's PYTHONPATH: what `import compbench` means there is what is installed there.
+Each side has its own home, so that neither sees the other's caches, and starts its processes in an empty folder without the
+caller's PYTHONPATH, so that `import compbench` finds the version installed there.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ LEAKING = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 
 
 class Unable(Exception):
-    """A side could not do what it was asked; one line says why."""
+    """A side could not carry out an order; one line says why."""
 
 
 class CouldNotRun(Exception):
-    """The gate itself could not do its work (no environment for the base, say).  Exit status 4."""
+    """The gate itself could not work, for example without an environment for the base.  Exit status 4."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two that are compared.
+    """One of the two sides of a comparison.
 
     Attributes:
         label: what the report calls it.
         python: its interpreter.
         home: its COMPBENCH_HOME; the folder is made here.
         plugins: files of methods that are not installed.
-        own: whether it is this process's environment, whose PYTHONPATH then counts.
-        stopping: when it is set, what runs is killed and nothing more begins.
+        own: whether it is this process's environment, with its PYTHONPATH.
+        stopping: when it is set, running processes are killed and no other starts.
     """
 
     label: str
@@ -74,9 +74,9 @@ class Side:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def environment(self, threads: int = 1) -> dict[str, str]:
-        """Variables of its processes.  Temporary files go where its home goes; compiled code stays in the user's cache.
+        """Variables of its processes.  Temporary files lie next to its home; compiled code stays in the user's cache.
 
-        The user's own records and references are closed to all plugins of a side.
+        Plugins of a side cannot read the user's own records and references.
         """
         compiled = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
         kept = {key: value for key, value in os.environ.items() if self.own or key not in LEAKING}
@@ -87,11 +87,11 @@ class Side:
 
     @property
     def closed(self) -> tuple[Path, ...]:
-        """What no plugin of it may read: of its home, and of the user's."""
+        """Folders of its home and of the user's home that its plugins may not read."""
         return Home(self.home).closed
 
     def run(self, arguments: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None) -> Any:
-        """Run a module or a file; the JSON on the last line of what it prints.  Raises Unable if there is none."""
+        """Run a module or a file, and return the JSON on its last line of output.  Raises Unable if there is none."""
         scratch = self.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
         words = [str(self.python), "-P", str(SUPERVISOR), "0", *arguments]
@@ -106,10 +106,10 @@ class Side:
 def supervised(
     words: Sequence[str], *, seconds: float, env: Mapping[str, str], cwd: Path, stopping: threading.Event
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command that begins with the supervisor: whatever ends this wait, nothing of the command is left.
+    """Run a command that begins with the supervisor: however this wait ends, no process of the command is left.
 
     Raises:
-        Unable: it cannot be started, takes too long, or was to stop.
+        Unable: it cannot be started, takes too long, or was told to stop.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -141,7 +141,7 @@ def supervised(
 
 
 class CellOptions(NamedTuple):
-    """How cells are asked: on which device and data, by which clock, for how long, in which precision, with how many threads."""
+    """How cells are measured: device, data, clock, seconds, precision and number of threads."""
 
     device: str = "cpu"
     source: str = "auto"
@@ -152,14 +152,14 @@ class CellOptions(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Exact facts by name, and the torch and CPU that they are of: bytes and hashes hold for those only."""
+    """Exact facts by name, with the torch version and CPU for which their bytes and hashes hold."""
 
     values: dict[str, Any]
     machine: str
 
 
 class ScoreBySeed(BaseModel):
-    """One score of the records of some seeds, and what it takes to compare it."""
+    """One score of the records of some seeds, with what is needed to compare it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -170,7 +170,7 @@ class ScoreBySeed(BaseModel):
 
 
 class Scores(NamedTuple):
-    """What the records of some seeds say, by score; the task's version, and which data they are of ("" where no one noted it)."""
+    """Scores of the records of some seeds; the task's version, and the scores' data ("" if it was not recorded)."""
 
     scores: dict[str, ScoreBySeed]
     task_version: int
@@ -179,7 +179,7 @@ class Scores(NamedTuple):
 
 
 def facts(side: Side, cells: Sequence[Cell], asked: CellOptions) -> list[Facts | Unable]:
-    """Exact facts of cells, on the CPU with one thread, each in a process that is forked from one; or why there are none."""
+    """Exact facts of cells, on the CPU with one thread, each in a forked process; or the reason why there are none."""
     asked = asked._replace(device="cpu", threads=1)
     orders = [{**order_of(side, cell, asked, "facts"), "limit": PROBE_SECONDS, "places": places_of(side, cell)} for cell in cells]
     words = [str(FORKED_PROBE), str(PROBE), json.dumps(orders)]
@@ -194,7 +194,7 @@ def facts(side: Side, cells: Sequence[Cell], asked: CellOptions) -> list[Facts |
 
 
 def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
-    """Hashes of all that runs of some cells execute on a side, by "method/task"; {} where its compbench knows none."""
+    """Hashes of all code that runs of some cells execute on a side, by "method/task"; {} if its compbench cannot compute them."""
     pairs = sorted({(cell.method, cell.task) for cell in cells})
     order = {"kind": "code", "pairs": pairs, "plugins": [str(path) for path in side.plugins]}
     try:
@@ -205,15 +205,16 @@ def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def described(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
-    """What the costs of a cell are of (`probe.described`).  The process that says it fills the caches.  Raises Unable."""
+    """The circumstances of a cell's costs (`probe.described`); the process also fills the caches.  Raises Unable."""
     return _probe(side, cell, asked, "described")
 
 
 def costs(side: Side, cell: Cell, asked: CellOptions, count: int, *, on_gpu: bool) -> list[dict[str, Any]]:
-    """What `count` processes measured of a cell, one after the other (`probe.costs`).
+    """Costs of a cell from `count` processes, one after the other (`probe.costs`).
 
-    On a CPU they are forked from a process that has only loaded torch; on a GPU each starts afresh, after one
-    that does not count: it compiles what the others then find.
+    On a CPU they are forked from a process that has only loaded torch.  On a GPU each is a new process, after a first one that
+    does
+    not count and compiles code for the others.
 
     Raises:
         Unable: a process failed, and why.
@@ -237,7 +238,7 @@ class Command(NamedTuple):
 
 
 def command_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> Command:
-    """How a probe is started."""
+    """The command that starts a probe."""
     own = side.environment(asked.threads) | places_of(side, cell)
     return Command([str(PROBE), json.dumps(order_of(side, cell, asked, kind))], own)
 
@@ -248,7 +249,7 @@ def places_of(side: Side, cell: Cell) -> dict[str, str]:
 
 
 def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Json]:
-    """A probe's order.  It works behind a contestant's border: in a folder for its method and nowhere else."""
+    """A probe's order.  It runs in a contestant's sandbox and can write only to a folder of its method."""
     border = {"file": sandbox.__file__, "folder": str(folder_of(side, cell)), "closed": [str(path) for path in side.closed]}
     return {
         "border": border,
@@ -298,11 +299,11 @@ def all_scores(side: Side, cell: Cell, asked: CellOptions) -> dict[str, list[flo
 
 
 def _records(side: Side, cell: Cell, asked: CellOptions) -> list[dict[str, Any]]:
-    """The records of all seeds of a cell, which are run where they are not there yet."""
+    """The records of all seeds of a cell; missing ones are run."""
     words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
     words += ["--seed", cell.seeds, "--device", asked.device, "--source", asked.source, "--chain", "--quiet", "--json"]
     if asked.device == "cpu":
-        words += ["--slots", str(num_cores())]  # one thread each: sums go in the same order on every machine
+        words += ["--slots", str(num_cores())]  # one thread each, so that sums have the same order on every machine
     for path in side.plugins:
         words += ["--plugin", str(path)]
     for name, value in cell.set.items():
@@ -315,7 +316,7 @@ def _records(side: Side, cell: Cell, asked: CellOptions) -> list[dict[str, Any]]
 
 
 def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, ScoreBySeed]:
-    """The wanted scores (else the primary one) of all records; one that is unavailable somewhere is left out there."""
+    """The wanted scores (or else the primary one) of all records, except where a score is unavailable."""
     found: dict[str, ScoreBySeed] = {}
     for record in records:
         for score in record["scores"]:
@@ -334,7 +335,7 @@ def _valueless(score: dict[str, Json]) -> ScoreBySeed:
 
 
 def home_of(folder: Path, data: Path) -> Path:
-    """A home of its own in `folder`, with the user's official data."""
+    """A separate home in `folder`, with the user's official data."""
     folder.mkdir(parents=True, exist_ok=True)
     if data.is_dir() and not (folder / "data").exists():
         (folder / "data").symlink_to(data, target_is_directory=True)
@@ -342,5 +343,5 @@ def home_of(folder: Path, data: Path) -> Path:
 
 
 def head_of(folder: Path, data: Path, plugins: tuple[Path, ...]) -> Side:
-    """The side that this interpreter is."""
+    """The side of this interpreter."""
     return Side("head", Path(sys.executable), home_of(folder / "head", data), plugins)

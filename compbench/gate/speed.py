@@ -1,12 +1,12 @@
 """The race of base and head: pairs of fresh processes take turns, and a test compares their times.
 
-A pair is a process of each side; they work in turns, and the pair's log ratio is that of neighbouring slices (`turns`).  The
-side that begins changes from pair to pair, so that a machine that slows down favours neither.
+A pair is one process of each side.  They work in turns, and the pair's log ratio is that of neighbouring slices (`turns`).  The
+side that begins alternates from pair to pair, so that a machine that slows down favours neither.
 
-    1. some pairs; while a row is unclear twice as many, and more, up to a limit and for so long
-    2. a row whose one-sided 95 % bound exceeds the tolerance is *suspected*
-    3. five fresh pairs of its cell: only if their own bound exceeds the tolerance again, and all its pairs together pass
-       Holm's test over the table, is the row a regression
+1. run some pairs; while a row is unclear, run twice as many and more, up to a limit of pairs and of time
+2. a row whose one-sided 95 % bound exceeds the tolerance is *suspected*
+3. run five fresh pairs of its cell; the row is a regression only if their own bound exceeds the tolerance again, and all of its
+   pairs together pass Holm's test over the table
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from compbench.gate.turns import Label, Pair
 
 FRESH_PAIRS = 5
 CELL_SECONDS = 120.0
-"""A case that has raced for this long and has twice the first number of pairs gets no more pairs for being unclear.  A suspicion
-still gets fresh pairs.  On a machine so busy that three pairs take two minutes, three pairs leave half of the gates of identical
-code inconclusive at the spread that was measured there, and six pairs leave 1 or 2 %."""
+"""A case that has raced for this long, with twice the first number of pairs, gets no more pairs for being unclear; a suspicion
+still gets fresh pairs.  On a machine so busy that three pairs take two minutes, three pairs left half of the gates of identical
+code inconclusive at the spread measured there, and six pairs left 1 or 2 %."""
 
 Timer = Callable[[str, Label], Pair]
 """A timer takes the case and the side that begins, and returns what a pair of fresh processes measured."""
@@ -34,12 +34,12 @@ class Lap(NamedTuple):
     """One row of the table: a cell's training or sampling.
 
     Attributes:
-        base, head: median seconds in each pair's process, the first pairs and then the fresh ones.
-        comparison: of all pairs' log ratios with log(1 + tolerance).
+        base, head: median seconds in each pair's process, first pairs before fresh ones.
+        comparison: comparison of all pairs' log ratios with log(1 + tolerance).
         suspected: whether the first pairs were over the tolerance.
-        repeated: whether the fresh pairs were too.
-        regression: whether it is one.
-        needed: number of pairs needed to decide, if these do not.
+        repeated: whether the fresh pairs were over the tolerance, too.
+        regression: whether the row is a regression.
+        needed: number of pairs needed to decide, if these pairs do not decide.
     """
 
     cell: str
@@ -54,7 +54,7 @@ class Lap(NamedTuple):
 
 
 class _Cell:
-    """The pairs of one cell so far, and the seconds that they took."""
+    """The pairs of one cell so far, and their duration in seconds."""
 
     def __init__(self, name: str, timer: Timer) -> None:
         self.name, self._timer = name, timer
@@ -84,15 +84,15 @@ def race(
     """Run the pairs and decide.
 
     Args:
-        cells: names.
+        cells: names of the cells.
         timer: runs a pair of a cell.
         tolerance: relative slowdown that does not matter, 0.05 for 5 %.
         pairs: pairs of each cell before the first look, at least 2.
-        max_pairs: pairs at most before a cell that is still unclear is left so.
-        seconds: after which it is, too, if it has twice the first pairs.
+        max_pairs: largest number of pairs before a cell is left unclear.
+        seconds: a cell with twice the first pairs is left unclear after this time, too.
 
     Returns:
-        one lap a row, in the order of cells.
+        one lap per row, in the order of cells.
     """
     limit = math.log1p(tolerance)
     running = [_Cell(name, timer) for name in cells]
@@ -112,7 +112,7 @@ def race(
 
 
 def _undecided(cell: _Cell, limit: float) -> bool:
-    """Whether more pairs could help: no row is suspected yet and one is unclear."""
+    """Whether more pairs could help: no row is suspected, and at least one is unclear."""
     findings = {cell.compared(row, limit).finding for row in cell.rows()}
     return "worse" not in findings and "unclear" in findings
 
@@ -142,7 +142,7 @@ def _decided(cells: Sequence[_Cell], suspects: Mapping[str, Sequence[str]], limi
 
 
 def _needed(log_ratios: Sequence[float], found: Comparison, limit: float) -> int | None:
-    """Pairs that would tell, also for a suspicion that was not repeated: its bound lies on one side, its cause on the other."""
+    """Number of pairs that would decide, also for a suspicion that fresh pairs did not repeat."""
     if found.finding != "worse":
         return found.needed
     spread = math.sqrt(math.fsum((value - found.mean) ** 2 for value in log_ratios) / max(1, found.n - 1))

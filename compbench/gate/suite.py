@@ -33,7 +33,7 @@ SHIPPED = Path(__file__).parent / "suites"
 
 
 class Cell(BaseModel):
-    """One method on one task, and what is asked of it."""
+    """One method on one task, with its settings, seeds and gates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,7 +56,7 @@ class Cell(BaseModel):
 
     @property
     def name(self) -> str:
-        """method/task, and the preset and settings where they are not the usual ones."""
+        """method/task, followed by preset and settings if they are not the usual ones."""
         more: list[str] = [] if self.preset == "smoke" else [self.preset]
         more += [f"{key}={value}" for key, value in sorted(self.set.items())]
         return " ".join([f"{self.method}/{self.task}", *more])
@@ -91,6 +91,6 @@ def read(name: str) -> Suite:
     """A suite by path, or one that comes with compbench by name.
 
     Raises:
-        CompbenchError: no such file, or what is wrong with it.
+        CompbenchError: the file does not exist or is invalid.
     """
     return files.read_toml(name, Suite, folder=SHIPPED, option="--suite", kind="shipped suite")

@@ -1,4 +1,4 @@
-"""Rows that are too good to be true pass, but with a warning, because a mistake can look like an improvement.
+"""Let rows that are too good to be true pass with a warning, because a mistake can look like an improvement.
 
 fewer evaluations than before                      is the work still counted, or a path stopped early?
 a better score from less work                      fewer FLOPs, parameters or evaluations in the same cell
@@ -39,12 +39,12 @@ def _suspicion(row: Row, less: set[tuple[str, str]], more: set[tuple[str, str]])
 
 
 def _cells(rows: Iterable[Row], sign: int) -> Iterable[tuple[str, str]]:
-    """(cell, against) of those that do more (1) or less (-1) work."""
+    """(cell, against) of the rows that do more (1) or less (-1) work."""
     return ((row.cell, row.against) for row in rows if row.what in EXACT_COSTS and sign * _growth(row) > 0)
 
 
 def _growth(row: Row) -> float:
-    """Relative change of a number; 0 where there are not two."""
+    """Relative change of a number; 0 unless both sides have it."""
     if isinstance(row.base, str) or isinstance(row.head, str) or not row.base or row.head is None:
         return 0.0
     return row.head / row.base - 1

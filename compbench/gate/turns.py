@@ -1,9 +1,10 @@
 """One pair of a race: a fresh process of base and a fresh process of head train and sample in turns.
 
-    base head head base base head ...       slices of a fraction of a second, the other process standing still
+    base head head base base head ...       slices of a fraction of a second, while the other process waits
 
-The pair's worsening is the midmean of log(head / base) over neighbouring slices: what slows the machine for longer than a
-slice slows both.  Only more pairs can show effects that last a whole process, such as memory placement.
+The pair's worsening is the midmean of log(head / base) over neighbouring slices, because anything that slows the machine for
+longer
+than a slice slows both.  Effects that last a whole process, such as memory placement, can only be averaged over more pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SLICES, FEWEST = 24, 12
 
 
 class Pair(NamedTuple):
-    """What a pair of processes measured, by row ("train", "sample"); a row that one of them has not is missing.
+    """The measurements of a pair of processes, by row ("train", "sample"); a row that one of them lacks is missing.
 
     Attributes:
         base, head: median seconds of a training step, and of a request.
@@ -46,7 +47,7 @@ class Pair(NamedTuple):
 
 
 class Unraced(Exception):
-    """A pair could not be timed: what each side gave, `Unable` or nothing."""
+    """A pair could not be timed; this has the `Unable` of each side, or None."""
 
     def __init__(self, found: Mapping[Label, Unable | None]) -> None:
         super().__init__(", ".join(f"{label}: {reason}" for label, reason in found.items() if reason))
@@ -54,9 +55,9 @@ class Unraced(Exception):
 
 
 class Racer:
-    """A fresh process of a side, which works a slice whenever it is asked and waits otherwise.
+    """A fresh process of a side, which works for one slice whenever it is asked, and waits otherwise.
 
-    It and all that it starts work on the given cores alone; none are all.
+    It and its descendants run only on the given cores; an empty set means all cores.
     """
 
     def __init__(self, side: Side, cell: Cell, asked: CellOptions, complaints: IO[bytes], cores: frozenset[int]) -> None:
@@ -78,16 +79,16 @@ class Racer:
             )
         except OSError as error:
             raise Unable(f"{words[0]}: {error.strerror or error}") from error
-        if cores:  # the supervisor hands them on to what it starts
+        if cores:  # the supervisor's children inherit them
             with contextlib.suppress(OSError):  # it has ended, and its answer says why
                 os.sched_setaffinity(self._process.pid, cores)
 
     def ready(self) -> None:
-        """Wait until it has loaded all.  Raises Unable."""
+        """Wait until it has loaded everything.  Raises Unable."""
         self._answer()
 
     def slice(self, row: str) -> float | None:
-        """Seconds of a training step or of a request; None where a fit takes no time.  Raises Unable."""
+        """Seconds of a training step or of a request; None if a fit takes no time.  Raises Unable."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, and its answer says why
             self._process.stdin.write(f"{row}\n".encode())
@@ -96,7 +97,7 @@ class Racer:
         return found
 
     def end(self) -> None:
-        """Nothing of it is left afterwards."""
+        """End the process and its descendants."""
         if self._process.poll() is None:
             self._process.send_signal(STOP)
         self._process.communicate()
@@ -133,8 +134,8 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
     """Run a pair.
 
     Args:
-        racers: side and cell of each; the cells differ only in experiments.
-        asked: `seconds` is how long each process is watched training, and sampling.
+        racers: side and cell of each process; the cells differ only in experiments.
+        asked: `seconds` is how long each process is timed in training, and in sampling.
         first: the side that begins.
 
     Raises:
@@ -165,21 +166,21 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
 
 
 def _shared_core(asked: CellOptions) -> frozenset[int]:
-    """One core for both processes, which never work at one time: what others do to its caches and its twin slows both alike."""
+    """One core for both processes, which never work at the same time, so that other processes slow both equally."""
     if asked.clock != "cpu" or asked.threads != 1 or not hasattr(os, "sched_getaffinity"):
         return frozenset()
     return frozenset({random.choice(sorted(os.sched_getaffinity(0)))})
 
 
 def worsening(base: Sequence[float], head: Sequence[float]) -> float:
-    """Mean of the middle half of log(head / base) over neighbouring slices: less noise than the median, and as deaf to bursts."""
+    """Midmean of log(head / base) over neighbouring slices: less noisy than the median, and equally robust to bursts."""
     ratios = sorted(math.log(after / before) for before, after in zip(base, head, strict=True))
     aside = len(ratios) // 4
     return statistics.fmean(ratios[aside : len(ratios) - aside])
 
 
 def _turns(running: Mapping[Label, Racer], row: str, order: tuple[Label, ...], enough: float) -> dict[Label, list[float]]:
-    """Seconds of each slice but the first; nothing of either where one of them has none."""
+    """Seconds of each slice except the first; nothing for either side if one of them has none."""
     seconds: dict[Label, list[float]] = {label: [] for label in order}
     for number in range(SLICES + 1):
         if number > FEWEST and number % 2 and sum(seconds[order[0]]) > enough:

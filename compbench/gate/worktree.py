@@ -38,7 +38,7 @@ def repository(folder: Path) -> Path:
 
 
 def commit_of(top: Path, ref: str) -> str:
-    """The commit of a name.  Raises CompbenchError if there is none, which in a shallow clone means that it was not fetched."""
+    """The commit of a name.  Raises CompbenchError if there is none; in a shallow clone it may not have been fetched."""
     found = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     if found is None:
         shallow = _git(top, "rev-parse", "--is-shallow-repository") == "true"
@@ -48,22 +48,22 @@ def commit_of(top: Path, ref: str) -> str:
 
 
 def messages(folder: Path, since: str = "") -> str:
-    """Messages of the commits after `since`, or of the last one; nothing where there is no repository."""
+    """Messages of the commits after `since`, or of the last one; "" outside of a repository."""
     return _git(folder, "log", "--format=%B%n", *([f"{since}..HEAD"] if since else ["-1"])) or ""
 
 
 @contextlib.contextmanager
 def built(ref: str, folder: Path, data: Path, plugins: Sequence[Path]) -> Iterator[Side]:
-    """The side that a commit of the repository around is, gone afterwards.
+    """The side of a commit of the surrounding repository; it is deleted afterwards.
 
     Args:
         ref: name of the commit.
-        folder: where its home and its environment go.
+        folder: folder for its home and its environment.
         data: the user's official data.
-        plugins: files of the head that are not installed; of those in the repository the commit's own are taken.
+        plugins: files of the head that are not installed; for files in the repository, the commit's versions are used.
 
     Raises:
-        CompbenchError: no repository, no such commit.
+        CompbenchError: there is no repository, or no such commit.
         CouldNotRun: its environment could not be made.
     """
     top = repository(Path.cwd())
@@ -78,7 +78,7 @@ def built(ref: str, folder: Path, data: Path, plugins: Sequence[Path]) -> Iterat
 
 @contextlib.contextmanager
 def checked_out(top: Path, commit: str) -> Iterator[Path]:
-    """A worktree of a commit, gone afterwards; those that killed gates of this machine left go with it."""
+    """A worktree of a commit, deleted afterwards together with worktrees that killed gates left on this machine."""
     _remove_left_over(top)
     with scratch_folder(Path(tempfile.gettempdir())) as folder:
         place = folder / TREE
@@ -89,11 +89,11 @@ def checked_out(top: Path, commit: str) -> Iterator[Path]:
                 )
             yield place
         finally:
-            _git(top, "worktree", "remove", "--force", "--force", str(place))  # twice: also one that was stopped half-way
+            _git(top, "worktree", "remove", "--force", "--force", str(place))  # twice: also a half-made one
 
 
 def _remove_left_over(top: Path) -> None:
-    """Remove the worktrees of gates that no longer live: their folders, and what git knows of them."""
+    """Remove the worktrees of gates that have ended: their folders and git's entries."""
     for line in (_git(top, "worktree", "list", "--porcelain") or "").splitlines():
         place = Path(line.removeprefix("worktree "))
         scratch = place.parent.name.startswith(scratch_prefix()) and place.name == TREE
@@ -107,14 +107,14 @@ def environment(tree: Path, top: Path, folder: Path) -> Path:
 
     Args:
         tree: the worktree of the base.
-        top: the head's repository, none of which the environment may see.
-        folder: where the environment goes.
+        top: the head's repository, which the environment must not see.
+        folder: folder for the environment.
 
     Returns:
         its interpreter.
 
     Raises:
-        CouldNotRun: it could not be made, with the last line of what failed.
+        CouldNotRun: it could not be made; the message has the last line of the failed command.
     """
     projects = _projects(tree)
     if not projects:
@@ -131,14 +131,14 @@ def environment(tree: Path, top: Path, folder: Path) -> Path:
 
 
 def counterpart(path: Path, top: Path, tree: Path) -> Path:
-    """Where a worktree has what `path` is in the repository; the path itself if it lies outside."""
+    """The path in a worktree that corresponds to `path` in the repository; `path` itself if it lies outside."""
     return tree / path.relative_to(top) if path.is_relative_to(top) else path
 
 
 def _inherited(top: Path) -> list[str]:
-    """Where the running interpreter finds packages, apart from the standard library and the head's repository.
+    """Folders where the running interpreter finds packages, except the standard library and the head's repository.
 
-    A clone inside of the repository (compbench's own, say) and what git ignores there are not the head's: both sides see them.
+    Both sides see another clone inside of the repository (of compbench, for example) and files there that git ignores.
     """
     standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     found = []
@@ -151,7 +151,7 @@ def _inherited(top: Path) -> list[str]:
 
 
 def _is_source(path: Path, top: Path) -> bool:
-    """Whether a folder is the head's source, and not an environment or another repository that lies inside of its own."""
+    """Whether a folder is the head's source, and not an environment or another repository inside of it."""
     top = top.resolve()
     if not path.is_relative_to(top) or path.name in ("site-packages", "dist-packages"):
         return False
@@ -162,7 +162,7 @@ def _is_source(path: Path, top: Path) -> bool:
 
 
 def _check_import(python: Path, top: Path) -> None:
-    """Raise CouldNotRun where the base's environment has no compbench, before anything is measured."""
+    """Raise CouldNotRun before anything is measured if the base's environment has no compbench."""
     try:
         done = supervised(
             [str(python), "-P", str(SUPERVISOR), "0", "compbench.system.errors"],
@@ -181,7 +181,7 @@ def _check_import(python: Path, top: Path) -> None:
 
 
 def _projects(tree: Path) -> list[Path]:
-    """Distributions of a worktree: at its top, and one a folder in plugins/."""
+    """Distributions of a worktree: at its top, and in each folder of plugins/."""
     return [
         path.parent for path in [tree / "pyproject.toml", *sorted(tree.glob("plugins/*/pyproject.toml"))] if _is_project(path)
     ]
@@ -204,7 +204,7 @@ def _run(words: list[str]) -> None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None if it fails or is not there."""
+    """What git prints; None if it fails or is not installed."""
     with contextlib.suppress(CompbenchError):
         return git(folder, *words, seconds=CHECKOUT_SECONDS).decode(errors="replace").strip()
     return None
