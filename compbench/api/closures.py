@@ -1,9 +1,9 @@
-"""What a function carries with it to a silo: plain values may come along, tensors may not.
+"""Check what a function carries with it to a silo: plain values are allowed, tensors are not.
 
 A function's closure and defaults, the arguments of a `functools.partial` and the object of a bound method are searched, with the
-collections and objects that these hold.  Module-level names and classes are not searched: they are the plugin's code.  What an
-iterator will yield cannot be seen without using it up, so none may come along.  This finds what was carried by mistake: an author
-who wants to hide a tensor finds a way, as in weights (`compbench.api.federation`).
+collections and objects inside them.  Module-level names and classes are not searched, because they are the plugin's code.  An
+iterator cannot be searched without using it up, so iterators are not allowed.  The check finds mistakes; it cannot stop an author
+who wants to hide a tensor, for example in weights (`compbench.api.federation`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from compbench.system.errors import Refused
 
 DEPTH = 6
-"""How deep objects inside objects are searched; a problem's silos hold their tensors at depth 5."""
+"""Largest depth to which nested objects are searched; a problem's silos hold their tensors at depth 5."""
 
 NOT_SEARCHED = (str, bytes, bytearray, memoryview, range, int, float, complex, type(None), type, ModuleType)
 """Numbers, text and code."""
 
 UNSEEN = (Iterator, AsyncIterator, Coroutine)
-"""What holds values that cannot be seen: iterators, generators and coroutines.  Files are iterators too, of bytes or text."""
+"""Types whose values cannot be searched: iterators, generators and coroutines.  Files are iterators too, of bytes or text."""
 
 
 def refuse_tensors(work: Callable[..., object]) -> None:
-    """Raise Refused, naming the place, if a function that is to run on a silo carries tensors, modules, silos or iterators."""
+    """Raise Refused, naming the place, if a function for the silos carries tensors, modules, silos or iterators."""
     found = _first_refused(work, getattr(work, "__name__", type(work).__name__), DEPTH, {})
     if found is None:
         return
@@ -44,9 +44,9 @@ def refuse_tensors(work: Callable[..., object]) -> None:
 
 
 def _first_refused(value: object, place: str, depth: int, known: dict[int, object]) -> tuple[object, str] | None:
-    """A tensor or an iterator in a value and where it lies, or None; "f -> closure 'peers' (Experts)", say.
+    """The first tensor or iterator in a value with its place, such as "f -> closure 'peers' (Experts)"; None without any.
 
-    `known` keeps what was searched alive, so that nothing else gets its id.
+    `known` keeps searched objects alive, so that no other object gets the same id.
     """
     if isinstance(value, NOT_SEARCHED) or id(value) in known or depth < 0:
         return None
@@ -58,19 +58,19 @@ def _first_refused(value: object, place: str, depth: int, known: dict[int, objec
 
 
 def _is_tensor(value: object) -> bool:
-    """A tensor, a module (it exists to hold them), or an array of NumPy's."""
+    """Whether a value is a tensor, a module (which holds tensors), or a NumPy array."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     kinds = [torch.Tensor, torch.nn.Module, torch.UntypedStorage] if torch else []
     return isinstance(value, tuple(kinds + ([numpy.ndarray] if numpy else [])))
 
 
 def _inside(value: object) -> Iterator[tuple[str, object]]:
-    """What a value holds, with a word for where."""
+    """The objects inside a value, each with its place in words."""
     if isinstance(value, FunctionType):
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             try:
                 yield f"closure '{name}'", cell.cell_contents
-            except ValueError:  # not filled yet
+            except ValueError:  # an empty closure cell
                 continue
         yield from (("defaults", value.__defaults__), ("defaults", value.__kwdefaults__))
     elif isinstance(value, MethodType | BuiltinMethodType):

@@ -1,4 +1,4 @@
-"""What one stage of a run is given: device, precision, generator, checkpoints, progress; batches; and a fit in two parts."""
+"""What a method gets for one stage of a run (device, precision, generator, checkpoints, progress), and the types around it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRESETS: tuple[Presets, ...] = ("smoke", "quick", "standard", "paper")
 
 
 def seed_of(purpose: str, *, num_bytes: int = 7) -> int:
-    """A seed for one purpose: the first bytes of its SHA-256, so that no use of chance moves another."""
+    """A seed for one purpose: the first bytes of its SHA-256, so that different purposes draw independently."""
     return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:num_bytes], "big")
 
 
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 class Silo(Protocol):
     """One party's shard of the training data; `batch` draws examples with replacement.
 
-    A silo may also have `condition`, the conditions (N, F) of all its examples: labels, which may leave it.
+    A silo may also have `condition`, the conditions (N, F) of all its examples; these labels may leave the silo.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Silo(Protocol):
 
 
 class Window(NamedTuple):
-    """Some steps of a training loop that a method has just looked at.
+    """A window of steps of a training loop whose losses a method has just read.
 
     Attributes:
-        losses: of the steps begin, ..., done - 1, on the device where the loop keeps them.
+        losses: losses of the steps begin, ..., done - 1, on the device where the loop keeps them.
         begin, done: steps of this loop before the window, and up to its end.
-        batch_size: examples in a step.
+        batch_size: examples per step.
     """
 
     losses: Tensor
@@ -67,9 +67,9 @@ class Window(NamedTuple):
 
 
 class Checkpoints(Protocol):
-    """Where a fit leaves what it needs to go on; every array is a tensor, nothing is pickled.
+    """Storage for the state from which a fit resumes; every array is a tensor, nothing is pickled.
 
-    `name` tells parts apart; the whole fit's is empty.
+    `name` is the name of a part of the fit; "" for the whole fit.
     """
 
     @property
@@ -80,12 +80,12 @@ class Checkpoints(Protocol):
     def save(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Json]) -> None: ...
 
     def part(self, name: str) -> Checkpoints:
-        """Checkpoints of one part of the fit (a silo, a round), beside the others."""
+        """Checkpoints of one part of the fit (a silo, a round), next to the others."""
         ...
 
 
 class NoCheckpoints:
-    """For probes and tests: keeps nothing."""
+    """Checkpoints for probes and tests, which keep nothing."""
 
     name = ""
 
@@ -101,18 +101,18 @@ class NoCheckpoints:
 
 @dataclass
 class Context:
-    """What the harness lends a method for one stage: device, precision, one live generator, progress and checkpoints.
+    """What the harness gives a method for one stage: device, precision, one live generator, progress and checkpoints.
 
     Attributes:
         device: where models and data live.
         precision: "fp32" or "bf16" (autocast); see `autocast()`.
-        generator: the stage's random numbers, on the CPU; the only source of randomness a method may use.
-        progress: called as progress(done, total) once a step; cheap.
-        checkpoints: of this stage.
-        cancelled: true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
+        generator: the stage's random numbers, on the CPU; the only source of randomness that a method may use.
+        progress: call it as progress(done, total) once per step; it is cheap.
+        checkpoints: the stage's checkpoints.
+        cancelled: returns true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
         compile: whether compiling a network pays for this fit; its notes then say whether it was (`compiled`).
-        notes: numbers (or short lists of them) that a method wants in its record: how many weights were clipped, say.
-        watched: takes what `watch` reports, with the name of the part of the fit; None where no one keeps it.
+        notes: numbers (or short lists of numbers) for the record, for example how many weights were clipped.
+        watched: receives what `watch` reports, with the name of the part of the fit; None if it is not kept.
     """
 
     device: torch.device
@@ -128,14 +128,15 @@ class Context:
     def watch(self, losses: Tensor, first: int, done: int, batch_size: int) -> None:
         """Report the latest losses of a training loop, for the curves of loss and throughput that a record keeps.
 
-        As a statement with plain arguments it is no part of a run's identity.  It reads the losses from the device: call it
-        where the loop has just waited for the device, not in every step.
+        A call as a statement with plain arguments does not change a run's identity.  It reads the losses from the device, so
+        call it
+        where the loop has just waited for the device, and not in every step.
 
         Args:
-            losses: of the last W steps, finite, (W,): that of step s (from 0) at s % W.
-            first: the step that the loop began with; 0, or where a resumed fit went on.
-            done: steps done.
-            batch_size: examples in a step.
+            losses: finite losses of the last W steps, (W,); the loss of step s (from 0) is at s % W.
+            first: the step that the loop began with: 0, or the step at which a fit resumed.
+            done: number of steps done.
+            batch_size: examples per step.
         """
         if self.watched is None or done <= first:
             return
@@ -144,18 +145,18 @@ class Context:
         self.watched(self.checkpoints.name, Window(losses[begin - start : done - start], begin, done, batch_size))
 
     def part(self, name: str, *, progress: Callable[[int, int], None] | None = None) -> Context:
-        """The context of one of several loops of a fit: checkpoints of its own, and progress where it is given."""
+        """The context of one of several loops of a fit, with its own checkpoints and, if given, its own progress."""
         return replace(self, checkpoints=self.checkpoints.part(name), progress=progress or self.progress)
 
     def autocast(self) -> torch.autocast:
-        """The autocast context of this precision: bf16 where asked, off otherwise."""
+        """The autocast context of this precision: bf16 if the precision is bf16, off otherwise."""
         import torch
 
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
 class Steps:
-    """One count of steps over several loops, for the progress of a fit that has many: silos, rounds, stages.
+    """A count of steps over several loops, for the progress of a fit with silos, rounds or stages.
 
     Args:
         progress: called as progress(done, total).
@@ -178,14 +179,14 @@ class Steps:
         return progress
 
     def add(self, count: int) -> None:
-        """Count steps that are done."""
+        """Add finished steps."""
         with self._lock:
             self._done += count
             self._progress(self._done, max(self._total, self._done))
 
 
 class Notes:
-    """Means over the requests of a stream of what a method noted; numbers and short lists of them, nothing else."""
+    """Means of a method's notes over the requests of a stream; notes are numbers and short lists of numbers."""
 
     LONGEST, MOST = 1000, 64
 
@@ -193,7 +194,7 @@ class Notes:
         self._sums: dict[str, tuple[float, list[float], bool]] = {}
 
     def add(self, stream: str, rows: int, notes: Mapping[str, object]) -> None:
-        """Take up the notes of a request of `rows` rows; what is no finite number is passed over."""
+        """Add the notes of a request of `rows` rows; values that are not finite numbers are ignored."""
         for name, value in notes.items():
             many = isinstance(value, list | tuple)
             entries = value if isinstance(value, list | tuple) else [value]
@@ -207,18 +208,18 @@ class Notes:
             self._sums[key] = (total + rows, [a + rows * b for a, b in zip(sums, values, strict=True)], many)
 
     def means(self) -> dict[str, float | list[float]]:
-        """Weighted by rows."""
+        """The mean of each note, weighted by rows."""
         return {
             key: [value / total for value in sums] if many else sums[0] / total for key, (total, sums, many) in self._sums.items()
         }
 
 
 class FitParts(NamedTuple):
-    """A fit in two: a long one that methods share, and what each makes of it.
+    """A fit in two parts: a long one that several methods share, and each method's own second part.
 
     Attributes:
-        fit: (settings, problem, ctx) -> what is shared, an `nn.Module`.
-        build: (settings, problem) -> the same untrained, so that a kept fit can be loaded into it.
+        fit: (settings, problem, ctx) -> the shared part, an `nn.Module`.
+        build: (settings, problem) -> the same module untrained, so that a kept fit can be loaded into it.
         finish: (settings, problem, shared) -> model that `Method.sample` understands; it takes no optimiser steps.
     """
 
@@ -227,5 +228,5 @@ class FitParts(NamedTuple):
     finish: Callable[..., nn.Module]
 
     def whole(self, settings: object, problem: object, ctx: Context) -> nn.Module:
-        """Both parts, as `Method.fit`."""
+        """Run both parts; this is a `Method.fit`."""
         return self.finish(settings, problem, self.fit(settings, problem, ctx))

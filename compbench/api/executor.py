@@ -1,4 +1,4 @@
-"""What an executor is: a way to get a sweep's runs done, on this machine or others."""
+"""What an executor is: a way to do the runs of a sweep, on this machine or on others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compbench.system.errors import CompbenchError
 class RunResult(NamedTuple):
     """How one run of a sweep ended.
 
-    `status` is the record's; "usage" where the request itself was wrong, "left" where the run is still to be done.
+    `status` is the record's status, "usage" if the request itself was wrong, or "left" if the run was not done yet.
     """
 
     method: str
@@ -30,15 +30,16 @@ class RunResult(NamedTuple):
 
 
 class SweepOptions(NamedTuple):
-    """How runs are to be done.
+    """How to do the runs of a sweep.
 
     Attributes:
-        slots: runs side by side on one machine; 0 is one a GPU, or one on a CPU.
+        slots: number of runs at the same time on one machine; 0 means one per GPU, or one on a CPU.
         force, resume: as for a single run.
-        chain: runs of one method follow each other in the same two processes, so that start-up is paid once; otherwise each
-            run has processes of its own.  Scores are the same; records of chained runs say so beside their speeds.
+        chain: run the runs of one method one after another in the same two processes, so that they start only once; otherwise
+            each
+            run has its own processes.  Scores are the same; records of chained runs say so next to their speeds.
         max_failures: the sweep stops once this many runs have failed; 0 means no limit.
-        retries: how often a run is tried again, from its checkpoint, that ended for want of memory or of a disk.
+        retries: how often a run that failed for lack of memory or disk is tried again, from its checkpoint.
     """
 
     slots: int = 0
@@ -50,11 +51,11 @@ class SweepOptions(NamedTuple):
 
 
 FAILURES = ("failed", "oom", "timeout", "usage")
-"""States of runs that count for `max_failures`."""
+"""Statuses of runs that count for `max_failures`."""
 
 
 def too_many_failures(results: Iterable[RunResult], how: SweepOptions) -> str:
-    """Why a sweep has to stop after these results; "" if it may go on."""
+    """The reason why a sweep must stop after these results; "" if it may continue."""
     count = sum(result.status in FAILURES for result in results)
     return f"{count} runs failed (--max-failures {how.max_failures})" if 0 < how.max_failures <= count else ""
 
@@ -71,14 +72,16 @@ class ExecutorSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Executor:
-    """A way to get runs done.
+    """A way to do the runs of a sweep.
 
     Attributes:
-        name: as in `--executor NAME`.
-        settings: what `--executor-set NAME=VALUE` may set.
-        work: (settings, requests, how, listener) -> one result for each request, in order.  It ends in bounded time when
-            the process gets SIGINT, SIGTERM or SIGHUP, leaves nothing running then, and says "left" of what is still to be done.
-            Each run is done by `compbench.sweep.pool.work_through`, wherever that is called, so leases and records are the same.
+        name: the name in `--executor NAME`.
+        settings: class of the settings of `--executor-set NAME=VALUE`.
+        work: (settings, requests, how, listener) -> one result for each request, in order.  If the process gets SIGINT, SIGTERM
+            or
+            SIGHUP, `work` returns in bounded time, leaves no process running, and reports "left" for runs that were not done.
+            Every
+            executor does each run by `compbench.sweep.pool.work_through`, so leases and records are the same.
     """
 
     name: str

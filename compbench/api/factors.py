@@ -1,4 +1,4 @@
-"""Factors, combinations and holdouts: the lattice that every task is, and what can be learnt from its seen part.
+"""Factors, combinations and holdouts: every task is a lattice; and what can be learnt from its seen part.
 
 A condition gives each factor a value or NULL: a LongTensor (B, F).  A condition without NULL is a combination.
 The holdout is a set of combinations never trained on; it is given as cells of the sub-lattice of its own factors.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from compbench.system.errors import CompbenchError, suggest
 
-if TYPE_CHECKING:  # torch is imported where a tensor is made: listing tasks needs none
+if TYPE_CHECKING:  # torch is imported only where a tensor is made, because listing tasks needs none
     from numpy import ndarray
     from torch import Generator, Tensor
 
@@ -24,7 +24,7 @@ Value = TypeVar("Value", int, "Tensor", "ndarray[Any, Any]")
 
 
 def excluding(value: Value) -> Value:
-    """What a condition has for "any value but this one": -2 - value, which lies below NULL.  It is its own inverse.
+    """The code in a condition for "any value but this one": -2 - value, which lies below NULL.  It is its own inverse.
 
     Args:
         value: a value, or such a code, or a tensor or array of either; NULL has no code.
@@ -39,8 +39,8 @@ class Factor(NamedTuple):
     """A named axis of variation with values 0 ... size - 1.
 
     Attributes:
-        values: what they are called; () if they are only numbered.
-        periodic: whether the last value is the first one's neighbour, as angles are; codes then close on themselves.
+        values: names of the values; () if they are only numbered.
+        periodic: whether the last value is a neighbour of the first one, as for angles; codes of the values are then periodic.
     """
 
     name: str
@@ -125,7 +125,7 @@ class FactorSpace:
 
 
 def distance(cell: Sequence[int], seen: Iterable[Sequence[int]]) -> int:
-    """Hamming distance of a cell to the nearest of some cells: how many of its values must change to reach what was seen."""
+    """Hamming distance of a cell to the nearest seen cell: how many of its values must change to reach that cell."""
     return min(sum(own != its for own, its in zip(cell, other, strict=True)) for other in seen)
 
 
@@ -134,7 +134,7 @@ class Holdout(NamedTuple):
 
     Attributes:
         space: the whole lattice.
-        factors: positions of the factors that the pattern is about.
+        factors: positions of the pattern's factors.
         cells: held-out value tuples of those factors, sorted.
     """
 
@@ -151,12 +151,12 @@ class Holdout(NamedTuple):
 
     @classmethod
     def empty(cls, space: FactorSpace) -> Holdout:
-        """No cell held out (extension tasks)."""
+        """A holdout without cells (extension tasks)."""
         return cls(space, (), ())
 
     @property
     def pattern_space(self) -> FactorSpace:
-        """The sub-lattice that the pattern lives on; the whole lattice if nothing is held out."""
+        """The sub-lattice of the pattern's factors; the whole lattice if nothing is held out."""
         if not self.factors:
             return self.space
         return FactorSpace(self.space.factors[position] for position in self.factors)
@@ -168,7 +168,7 @@ class Holdout(NamedTuple):
         return tuple(cell for cell in grid if cell not in held)
 
     def anchors(self, cell: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Seen cells that differ from `cell` in every value, and from which each single change towards it is seen too."""
+        """Seen cells that differ from `cell` in every value, and from which each single change towards it gives a seen cell."""
         seen = set(self.seen_cells)
 
         def steps(anchor: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -201,7 +201,7 @@ class Holdout(NamedTuple):
         return (condition[:, None, list(self.factors)] == cells).all(-1).any(-1)
 
     def frequencies(self) -> tuple[tuple[float, ...], ...]:
-        """Share of the seen combinations that has each value, for each factor: what a centred one-hot subtracts."""
+        """Frequency of each value among the seen combinations, for each factor; a centred one-hot code subtracts it."""
         seen = self.seen_cells
         rows = []
         for position, size in enumerate(self.space.sizes):
@@ -215,7 +215,7 @@ class Holdout(NamedTuple):
 
 
 class Identifiability(NamedTuple):
-    """What can be said of a holdout before any training.
+    """What can be derived from a holdout before any training.
 
     Attributes:
         num_seen, num_cells: seen and all cells of the pattern's sub-lattice.
@@ -305,9 +305,9 @@ def _main_effects_rank(sizes: Sequence[int], seen: Sequence[tuple[int, ...]]) ->
 
 
 def symmetry_of(space: FactorSpace, shape: tuple[int, ...]) -> Literal["translation", "rotation"] | None:
-    """What a space's factors do to an image (C, H, W): shift it by whole pixels, turn it, or neither (None).
+    """The symmetry by which a space's factors act on an image (C, H, W): translation by whole pixels, rotation, or none.
 
-    Factors "x" and "y" of as many values as the image has columns and rows shift it; a periodic factor alone turns it.
+    Factors "x" and "y" with as many values as the image has columns and rows translate it; a single periodic factor rotates it.
     """
     if len(shape) != 3:
         return None

@@ -1,15 +1,15 @@
-"""Silos of training data, and the two ways to reach them.
+"""Silos of training data, and the two ways to access them.
 
-`Federation.run` carries a method's function to each silo.  Inside it the silo's x is at hand; what comes back is checked
-to be model state, and metered.  `Federation.pooled` gives all x at once: the centralised reference, noted on the record.
+`Federation.run` runs a method's function on each silo.  The function can draw the silo's x; its result is checked to be model
+state, and metered.  `Federation.pooled` gives all x at once: the centralised reference, which the record notes.
 
-What is checked of a function's result: it has the names and shapes that were fixed before any data was seen; its
-numbers are finite; no training example that the function was lent stands in it bit for bit; and none is kept alive
-outside.  That catches mistakes and crude leaks.  It is no defence against a method that hides data in its weights.
+The result of a function must have the names and shapes that were fixed before any data was seen, and finite numbers.  It must not
+contain a training example of the silo bit for bit, and no example may stay alive outside.  This catches mistakes and crude leaks;
+it does not stop a method from hiding data in its weights.
 
-What goes the other way is metered too.  A function gets what others made through `send` or `gather`; one that carries
-tensors in with it, in its closure or its arguments, is refused (`compbench.api.closures`).  What all parties know beforehand,
-untrained weights, each makes for itself (`compbench.flow.silos.Recipe`).
+Data sent to a silo is metered too.  A function gets other parties' results through `send` or `gather`; a function that carries
+tensors in its closure or its arguments is refused (`compbench.api.closures`).  Each party makes what all know beforehand, such as
+untrained weights, by itself (`compbench.flow.silos.Recipe`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 ModelState = Mapping[str, "Tensor"]
-"""What may cross a silo's border: named tensors, scalars among them as tensors without dimensions."""
+"""What may leave or enter a silo: named tensors; scalars are tensors without dimensions."""
 
 Work = Callable[["LentSilo", dict[str, "Tensor"], Context], ModelState]
 """(silo, state that was sent to it, context) -> model state."""
 
 NUM_WATCHED = 64
-"""Training examples of each silo that results are searched for."""
+"""Number of training examples of each silo for which results are searched."""
 
 LABEL_DRAWS = 4096
-"""Labels drawn from a silo that does not list its own."""
+"""Number of labels drawn from a silo that does not list its own."""
 
 
 @dataclass
@@ -60,10 +60,10 @@ class Account:
 
 
 class SiloMemory:
-    """What every silo keeps from one `Federation.run` of a fit to the next, from zero: neither sent nor metered.
+    """State that every silo keeps from one `Federation.run` of a fit to the next, initially zero; it is neither sent nor metered.
 
     Args:
-        like: names and shapes of what a silo keeps, the same for all.
+        like: names and shapes of this state, the same for all silos.
     """
 
     def __init__(self, like: ModelState) -> None:
@@ -71,19 +71,19 @@ class SiloMemory:
         self._kept: dict[int, dict[str, Tensor]] = {}
 
     def of(self, number: int) -> dict[str, Tensor]:
-        """What silo `number` has kept."""
+        """The state that silo `number` keeps."""
         import torch
 
         return self._kept.get(number) or {name: torch.zeros_like(value) for name, value in self.like.items()}
 
     def take(self, number: int, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Keep a silo's own part of what its function returned, and give back the rest, which is sent."""
+        """Keep the silo's own part of a function's result, and return the rest, which is sent."""
         self._kept[number] = {name: state[name] for name in self.like}
         return {name: value for name, value in state.items() if name not in self.like}
 
 
 class Federation:
-    """The silos of a problem, what has been sent between them, and whether their data was pooled."""
+    """The silos of a problem, the transfers between them, and whether their data was pooled."""
 
     def __init__(self, silos: Sequence[Silo]) -> None:
         if not silos:
@@ -108,30 +108,30 @@ class Federation:
         return tuple(silo.size for silo in self._silos)
 
     def pooled(self) -> Silo:
-        """All training data as one silo.  With several silos that is the centralised reference, and recorded as such."""
+        """All training data as one silo.  With several silos this is the centralised reference, and recorded as such."""
         self.was_pooled = len(self._silos) > 1
         return self._silos[0] if len(self._silos) == 1 else _Pool(self._silos)
 
     def unmetered(self) -> Federation:
-        """The same silos with accounts of their own: for probes, which cost the method nothing."""
+        """The same silos with separate accounts, for probes, whose transfers do not count for the method."""
         return Federation(self._silos)
 
     def ledger(self) -> dict[str, object]:
-        """What a fit did with the silos, as JSON, for a fit that is kept and used again: was it pooled, and the accounts."""
+        """A fit's use of the silos as JSON, for a fit that is kept and reused: whether it pooled them, and the accounts."""
         return {"pooled": self.was_pooled, "accounts": [asdict(account) for account in self.accounts]}
 
     def restore(self, ledger: Mapping[str, Any]) -> None:
-        """Book what a fit did that was made in another run: its ledger becomes this federation's.
+        """Take over the ledger of a fit that was made in another run.
 
         Raises:
-            CompbenchError: the ledger is of other silos, lacks an entry, or says that the fit saw none of several silos.
+            CompbenchError: the ledger belongs to other silos, lacks an entry, or says that the fit saw none of several silos.
         """
         try:
             pooled, accounts = {True: True, False: False}[ledger["pooled"]], [Account(**entry) for entry in ledger["accounts"]]
         except (KeyError, TypeError) as error:
             raise CompbenchError("a kept fit does not say whether it pooled the silos; it must be fitted again.") from error
         if [(account.name, account.size) for account in accounts] != [(own.name, own.size) for own in self.accounts]:
-            raise CompbenchError("a kept fit is of other silos; it must be fitted again.")
+            raise CompbenchError("a kept fit belongs to other silos; it must be fitted again.")
         if len(self) > 1 and not pooled and not any(account.rounds for account in accounts):
             raise CompbenchError("a kept fit says that it saw no silo; it must be fitted again.")
         self.was_pooled, self.accounts = pooled, accounts
@@ -150,38 +150,40 @@ class Federation:
         devices: Sequence[torch.device] = (),
         memory: SiloMemory | None = None,
     ) -> list[dict[str, Tensor]]:
-        """Run a function on every silo and bring back what it returns.
+        """Run a function on every silo and return its results.
 
-        Silos run one after another on the context's device, or side by side on `devices`, with the same result: each has
-        a generator of its own, and the function must draw from no other.  A silo that had finished before a run was
-        interrupted is not run again when the run resumes.
+        Silos run one after another on the context's device, or side by side on `devices`, with the same result: each has its own
+        generator, and the function must draw from no other.  A silo that had finished before a run was interrupted is not run
+        again
+        when the run resumes.
 
         Args:
             work: (silo, received, context) -> model state; the silo is closed when it returns.  It carries no tensors.
-            ctx: the stage's context; the function gets one with generator, checkpoints and progress of its own.
-            like: names and shapes of what comes back, from a model that has seen no data.
-            stage: name of this step of the method, unique within its fit; checkpoints are kept by it.
+            ctx: the stage's context; the function gets one with its own generator, checkpoints and progress.
+            like: names and shapes of the result, from a model that has seen no data.
+            stage: name of this step of the method, unique within its fit; checkpoints are kept under it.
             send: model state that each silo receives beforehand, one transfer to each.
-            gather: whether each silo also receives what every other silo returned from the last run, n - 1 transfers.
-                Silo k's state comes as "k.name"; one's own, which the silo has kept, is there too and costs nothing.
+            gather: whether each silo also receives what every other silo returned from the last run, n - 1 transfers.  Silo k's
+                state comes as "k.name"; the silo's own state is included and costs nothing.
             recipients: how many parties each result is sent to: 1 for a server, n - 1 for an all-gather.
             steps: counts the steps of all silos.
-            devices: where silos run side by side.
-            memory: of this fit.  The function receives what its silo has kept, and returns what it keeps, by names of its own.
+            devices: devices on which silos run side by side.
+            memory: the silos' memory in this fit.  The function receives the state that its silo keeps, and returns it under
+                separate names.
 
         Returns:
-            one state a silo, in order, on the context's device.
+            one state per silo, in order, on the context's device.
 
         Raises:
-            Refused: the function carries tensors, returned something else than model state, or kept training data.
-            CompbenchError: a state that is not finite; nothing to gather.
+            Refused: the function carries tensors, returned anything but model state, or kept training data.
+            CompbenchError: a state is not finite, or there is nothing to gather.
         """
         import torch
 
         refuse_tensors(work)
         if gather and not self._last:
             raise CompbenchError("there is nothing to gather: no function has run on the silos before.")
-        seed = int(torch.randint(2**62, (), generator=ctx.generator))  # drawn also where nothing is left to do
+        seed = int(torch.randint(2**62, (), generator=ctx.generator))  # drawn even if nothing is left to do
         sent = {name: value.detach() for name, value in (send or {}).items()}
         gathered = {f"{k}.{name}": value for k, state in enumerate(self._last) for name, value in state.items() if gather}
         received = {**sent, **gathered}
@@ -189,7 +191,7 @@ class Federation:
         memory = memory or SiloMemory({})
         shared = sorted(memory.like.keys() & {*like, *received})
         if shared:
-            raise CompbenchError(f"'{shared[0]}' is both kept by the silos and sent; give what a silo keeps a name of its own.")
+            raise CompbenchError(f"'{shared[0]}' is both kept by the silos and sent; use another name for what a silo keeps.")
         like = {**like, **memory.like}
         own = [_context(ctx, stage, silo, seed, places[k % len(places)], steps) for k, silo in enumerate(self._silos)]
         jobs = [_Job(k, silo, work, own[k], {**received, **memory.of(k)}, like, steps) for k, silo in enumerate(self._silos)]
@@ -216,13 +218,13 @@ class Federation:
 
 
 class _WeakReference(Protocol):
-    """What tells of a storage whether it is still alive."""
+    """A weak reference that says whether a storage is still alive."""
 
     def expired(self) -> bool: ...
 
 
 class LentSilo:
-    """A silo as a function sees it while it runs there; closed afterwards.  `number` is its place among the silos."""
+    """A silo as seen by a function that runs there; closed afterwards.  `number` is its position among the silos."""
 
     def __init__(self, silo: Silo, device: torch.device, *, number: int = 0) -> None:
         self.name, self.size, self.number = silo.name, silo.size, number
@@ -247,7 +249,7 @@ class LentSilo:
         return batch
 
     def labels(self) -> Tensor:
-        """Conditions (N, F) of the silo's examples; where the silo does not list them, of as many random ones."""
+        """Conditions (N, F) of the silo's examples, or of `LABEL_DRAWS` random examples if the silo does not list them."""
         import torch
 
         assert self._silo is not None
@@ -262,7 +264,7 @@ class LentSilo:
         watched = torch.cat(self._watched).cpu() if self._watched else None
         for name, value in state.items():
             if watched is not None and _contains(value, watched):
-                raise Refused(f"a method returned raw data from silo '{self.name}': a training example stands in '{name}'.")
+                raise Refused(f"a method returned raw data from silo '{self.name}': '{name}' contains a training example.")
         if any(not reference.expired() for reference in self._lent):
             gc.collect()
         if any(not reference.expired() for reference in self._lent):
@@ -327,8 +329,8 @@ def checked(returned: object, like: ModelState, silo: str) -> dict[str, Tensor]:
         silo: name of the silo, for messages.
 
     Raises:
-        Refused: not a mapping of names to tensors, or other names or shapes than `like`.
-        CompbenchError: a number that is not finite.
+        Refused: the result is not a mapping of names to tensors, or has other names or shapes than `like`.
+        CompbenchError: a number is not finite.
     """
     import torch
 
@@ -336,7 +338,7 @@ def checked(returned: object, like: ModelState, silo: str) -> dict[str, Tensor]:
         raise Refused(f"a method returned a {type(returned).__name__} from silo '{silo}'; return named tensors (model state).")
     odd = sorted(set(returned) ^ set(like), key=str)
     if odd:
-        raise Refused(f"a method returned other names from silo '{silo}' than it announced: '{odd[0]}' is on one side only.")
+        raise Refused(f"a method returned other names from silo '{silo}' than it announced: only one of the two has '{odd[0]}'.")
     state = {}
     for name in like:
         value = returned[name]
@@ -347,7 +349,7 @@ def checked(returned: object, like: ModelState, silo: str) -> dict[str, Tensor]:
                 f"{tuple(like[name].shape)}: only model state may leave a silo."
             )
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise CompbenchError(f"what came back from silo '{silo}' is not finite in '{name}'; lower budget.learning_rate.")
+            raise CompbenchError(f"the result of silo '{silo}' is not finite in '{name}'; lower budget.learning_rate.")
         state[name] = tensor.detach().clone()
     return state
 
@@ -358,7 +360,7 @@ def num_bytes(state: ModelState) -> int:
 
 
 def _contains(value: Tensor, rows: Tensor) -> bool:
-    """Whether some row (R, D) stands in a tensor bit for bit, wherever its last dimensions make D numbers a row."""
+    """Whether a tensor contains one of the rows (R, D) bit for bit, if its last dimensions make rows of D numbers."""
     import torch
 
     size = rows.shape[1]
@@ -370,7 +372,7 @@ def _contains(value: Tensor, rows: Tensor) -> bool:
 
 
 def _context(ctx: Context, stage: str, silo: Silo, seed: int, device: torch.device, steps: Steps | None) -> Context:
-    """A context of the silo's own: device, generator, checkpoints and progress."""
+    """The silo's own context: device, generator, checkpoints and progress."""
 
     return replace(
         ctx,

@@ -3,7 +3,7 @@
 A method is a frozen record of a settings class and functions; there is no base class to inherit from:
     fit(settings, problem, ctx) -> model
     sample(settings, model, request, ctx) -> Tensor (B, *D)
-It never sees the holdout: a `Problem` has the seen data only, a `Request` carries conditions and noise, never answers.
+A method never sees the holdout: a `Problem` has only seen data, and a `Request` has conditions and noise but no answers.
 Nothing here imports torch at run time, so that `compbench list` stays fast.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 API_VERSION = 1
 """The version of these interfaces; a plugin module may state the one it was written for as COMPBENCH_API."""
 LARGEST = 10**18
-"""The largest size of any number of a record: what is beyond has diverged, or was made up to break a board."""
+"""Largest absolute value of any number in a record; a larger one has diverged, or was made up to break a board."""
 
 EventKind = Literal["vector", "image", "trajectory"]
 
@@ -46,9 +46,9 @@ class MethodSettings(BaseModel):
 
 
 class Budget(BaseModel):
-    """What a task grants each method under one preset, so that methods compare at equal cost.
+    """What a task grants each method at one preset, so that methods are compared at equal cost.
 
-    A method may be given another by `--set budget.NAME=VALUE`; its record and the board show that."""
+    `--set budget.NAME=VALUE` changes it for a run; the record and the board show that."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,13 +77,13 @@ class Event(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What the referee asks: one sample for each row.
+    """The referee's request: one sample for each row.
 
     Attributes:
         condition: requested conditions, (B, F) long; NULL (-1) leaves a factor open, `factors.excluding(v)` is any value but v.
         x0: initial noise, (B, *D), drawn by the harness so that methods are paired on it.
-        known: entries that are given (inpainting), (B, *D), or None.
-        known_mask: which entries of `known` count, bool (B, *D), or None.
+        known: given entries (inpainting), (B, *D), or None.
+        known_mask: which entries of `known` are given, bool (B, *D), or None.
     """
 
     condition: Tensor
@@ -101,19 +101,19 @@ class Extension(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """What a method may know of a task: the lattice, what is seen of it, the silos' data, and the budget.
+    """What a method may know of a task: the lattice, its seen part, the silos' data, and the budget.
 
     Attributes:
         space, event: factors and their sizes, in the order of conditions; kind and shape of a sample.
         federation: the silos; a centralised task has one.  `federation.pooled()` gives a central training set.
         budget: steps, batch and model size of the preset.
-        holdout: which combinations are never seen (cells only; their data is out of reach).
+        holdout: the combinations that are never seen (only their cells; their data cannot be accessed).
         base: the combination that compositions of perturbation tasks subtract; () if there is none.
-        composed: positions of the factors that the holdout is about.
-        guidance_weight: w of those factors in every composed sample of the task; the others' is 1.
+        composed: positions of the holdout's factors.
+        guidance_weight: w of those factors in every composed sample of the task; w of the other factors is 1.
         extension: the second stage of an extension task.
         oracle: analytic truth, handed only to methods that declare themselves oracles.
-        singles: examples of one factor alone, the others NULL (the stripes of bump tasks); None if there are none.
+        singles: examples with one factor, the others NULL (the stripes of bump tasks); None if there are none.
         deterministic: whether a combination has one sample, so that a method may regress on it.
     """
 
@@ -131,7 +131,7 @@ class Problem:
     deterministic: bool = False
 
     def frequencies(self) -> tuple[tuple[float, ...], ...]:
-        """Share of the seen combinations that has each value of each factor."""
+        """Frequency of each value of each factor among the seen combinations."""
         return self.holdout.frequencies()
 
 
@@ -147,7 +147,7 @@ NEEDS: Mapping[Need, str] = {
     "silos": "the task has one silo, in which the method is plain training",
     "anchors": "some held-out cell is the corner of no rectangle of seen cells",
 }
-"""What a method may need of a task, and what is said where the task lacks it."""
+"""Things that a method may need from a task, each with the reason that is given if the task lacks it."""
 
 
 @dataclass(frozen=True)
@@ -158,20 +158,22 @@ class Method:
         name, settings: equal to its entry point's name; subclass of `MethodSettings`.
         fit: (settings, problem, ctx) -> model; an `nn.Module` or anything that `sample` understands.
         sample: (settings, model, request, ctx) -> samples (B, *D), float32.
-        extend: (settings, model, factor, problem, ctx) -> model that knows one more factor; None if it cannot.
+        extend: (settings, model, factor, problem, ctx) -> model with one more factor; None if the method cannot extend.
         build: (settings, problem) -> untrained model, so that stored weights can be loaded again.
-        evaluations: (settings, problem) -> evaluations of the network for one sample, if it is fixed; else None.
+        evaluations: (settings, problem) -> network evaluations per sample, if their number is fixed; else None.
         kinds, version: event kinds that it works on, and a number that goes up when its results change.
-        oracle, ignores_condition: whether it uses the task's analytic truth, or answers all conditions alike: reference rows.
-        shared_fit: (settings, problem) -> JSON of all that the fit depends on beside problem, seed and precision.  Methods
-            of one distribution that answer alike get one model, fitted once and kept in the cache; None: a fit of one's own.
-        parts: where methods share a part of the fit alone: that part, and what the method makes of it; `fit` is both.
+        oracle, ignores_condition: whether it uses the task's analytic truth; whether it answers all conditions alike.  Both make
+            its rows references.
+        shared_fit: (settings, problem) -> JSON of everything that the fit depends on besides problem, seed and precision.
+            Methods of one distribution that return the same share one model, fitted once and kept in the cache; None: not shared.
+        parts: if methods share only a part of the fit: that part, and the method's own part; `fit` runs both.
         pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
-        regresses, negates: whether it has one sample a condition, whatever the noise; whether it answers `factors.excluding`.
-        needs: what a task must offer it (`NEEDS`), or no run starts; oracles need "scores", and who needs "symmetry" is one.
-        search: what `compbench tune` tries of a setting, by name, where its bounds say too much or too little: "LOW:HIGH",
+        regresses, negates: whether it gives one sample per condition, whatever the noise; whether it answers `factors.excluding`.
+        needs: what a task must offer (`NEEDS`), or no run starts.  Oracles need "scores"; a method that needs "symmetry" counts
+            as an oracle.
+        search: values of a setting that `compbench tune` tries, by name, where its bounds are too wide or too narrow: "LOW:HIGH",
             "LOW:HIGH:log" or "V1,V2".  A run's identity does not depend on it.
-        couples_rows: whether rows of one request share something (pilots, an adapted step): a row alone is another draw.
+        couples_rows: whether rows of one request share something (pilots, an adapted step), so that a row alone is another draw.
     """
 
     name: str
@@ -197,12 +199,12 @@ class Method:
 
 
 class NamesHiddenLayer(Protocol):
-    """A model that says where its hidden activations are, for the structure in its records (docs/structure.md).
+    """A model that names its hidden layer, for the structure in its records (docs/structure.md).
 
-    A network without it is heard at the input of its last linear or convolution module.
+    For other networks, the input of the last linear or convolution module is used.
 
     Attributes:
-        hidden_layer: dotted name of one of its modules, whose output it is, a row for each condition.
+        hidden_layer: dotted name of the module whose output is the hidden layer, with one row for each condition.
     """
 
     hidden_layer: str
@@ -216,7 +218,7 @@ class SamplePair(NamedTuple):
         floor: a second, independent real sample, for the noise floor.
         features: features(extractor, which) -> float array (N, D), cached; `which` is "real", "generated" or "floor", and
             the extractors are those of the task ("judge", "inception", "imagenet").
-        conditions: full conditions (N, F) of each set's samples, for joint metrics; {} where the task does not say them.
+        conditions: full conditions (N, F) of each set's samples, for joint metrics; {} if the task does not give them.
     """
 
     real: Tensor
@@ -235,13 +237,14 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that can be trusted: what it is called, which way is better, and how it is computed.
+    """A metric: its name, its direction, and how it is computed.
 
     Attributes:
-        compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None for what a task computes (accuracies).
+        compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None if a task computes it (accuracies).
         margin: the smallest difference that matters, for the regression gate.
         by_name: whether only tasks that name it in `Task.metrics` score by it.  If not, a task of its kinds that names no
-            metrics scores by it too, if it comes from compbench or from the task's package.  A run may name any (`--metric`).
+            metrics scores by it too, provided that it comes from compbench or from the task's package.  A run may name any
+            metric (`--metric`).
         features: names of the extractors whose features `compute` reads from its pair; all others are refused.
         joint: whether it compares samples together with their conditions (`SamplePair.conditions`).
     """
@@ -266,7 +269,7 @@ class Metric:
 
 
 class CellCount(NamedTuple):
-    """Samples of one cell of the holdout's factors: how many of them are right."""
+    """Counts of one cell of the holdout's factors: samples, and correct samples."""
 
     cell: tuple[int, ...]
     right: int
@@ -297,7 +300,7 @@ class Score(BaseModel):
 
 
 class Evaluation(NamedTuple):
-    """What a task's referee found: scores, and pictures by name (uint8 arrays (H, W, 3))."""
+    """Result of a task's evaluation: scores, and pictures by name (uint8 arrays (H, W, 3))."""
 
     scores: tuple[Score, ...]
     pictures: Mapping[str, numpy.ndarray] = {}
@@ -306,7 +309,7 @@ class Evaluation(NamedTuple):
 class Sampler(Protocol):
     """The contestant as the referee sees it: conditions in, checked finite samples out (on the CPU).
 
-    With `known` and `known_mask` it asks for samples around given entries, which must come back as they were given.
+    With `known` and `known_mask` it asks for samples around given entries, which must be returned unchanged.
     """
 
     def __call__(
@@ -324,13 +327,13 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What the harness lends a task: device, caches, and a voice.
+    """What the harness gives a task: device, caches and a progress callback.
 
     Attributes:
-        seed, preset: the run's; the referee derives its own generators from the seed.
-        cache: folder for what is costly and reusable (judges, reference statistics), named by content hash.
+        seed, preset: seed and preset of the run; the referee derives its own generators from the seed.
+        cache: folder for costly, reusable files (judges, reference statistics), named by content hash.
         data: folder of official data files.
-        source, metrics: what `Task.source` answered, and the metrics that the task scores by, by name.
+        source, metrics: the result of `Task.source`, and the metrics that the task scores by, by name.
     """
 
     device: torch.device
@@ -344,7 +347,7 @@ class TaskContext:
     progress: Callable[[str, int, int], None] = lambda stage, done, total: None
 
     def generator(self, purpose: str) -> Generator:
-        """Random numbers of the run's seed for one purpose: references drawn for another purpose stay as they are."""
+        """A generator from the run's seed for one purpose, independent of draws for other purposes."""
         return generator_of(f"referee {self.seed} {purpose}")
 
 
@@ -363,7 +366,7 @@ class OpenTask(Protocol):
 
 @lru_cache(maxsize=256)
 def all_anchored(holdout: Holdout) -> bool:
-    """Whether `Holdout.anchors` of each held-out cell has an anchor, found without listing them: a grid asks it often."""
+    """Whether each held-out cell has an anchor (`Holdout.anchors`), found without listing them: a grid asks it often."""
     seen = holdout.seen_cells
     known = frozenset(seen)
 
@@ -378,37 +381,37 @@ def all_anchored(holdout: Holdout) -> bool:
 class Task:
     """A task: a lattice with held-out cells, its data, and its referee.
 
-    Modules of tasks import torch inside functions only: `list`, `info` and the parent process load them.
+    Modules of tasks import torch only inside functions, because `list`, `info` and the parent process load them.
 
     Attributes:
-        name, space, holdout, event: the entry point's; lattice of conditions, its held-out cells, kind and shape of a sample.
-        budgets: one budget a preset.
-        source: (data folder, "auto" / "official" / "embedded") -> which data it will use.
-        open: ctx -> the task with its data open, once a process.
+        name, space, holdout, event: the entry point's name; lattice of conditions; held-out cells; kind and shape of a sample.
+        budgets: one budget per preset.
+        source: (data folder, "auto" / "official" / "embedded") -> the data that it will use.
+        open: ctx -> the task with its data open; called once per process.
         primary: name of the score that the board ranks by.
-        silos, extends, negates: number of silos (1 is centralised); the factor that an extension adds, or ""; if it asks NOT.
-        settings: the task's own settings (`--set task.NAME=VALUE`), and `configure` the task under others.
+        silos, extends, negates: number of silos (1: centralised); the factor that an extension adds, or ""; whether it uses NOT.
+        settings, configure: the task's own settings (`--set task.NAME=VALUE`); settings -> the task under these settings.
         citation: the paper and table that it comes from.
         guidance_weights: `Problem.guidance_weight` of each preset; 1 where there is none.
         notes: what a reader of its scores should know.
-        family: "images", "plane", ... or a name of one's own: under what it is listed, and with which tasks it is ranked.
+        family: "images", "plane", ... or a new name: the family under which it is listed and ranked.
         core: whether it is in the core suite.  A family is ranked over its core tasks, or over all if it has no core task.
         files: the official files that it can use, by their names in the data folder; () if it has no official data.
-        extra, extra_for: the extra of its distribution that it needs, as in "planning", and whether every run needs it, or
-            only one on embedded data.  These five are literals, or simple expressions of what `name` is made of, because
+        extra, extra_for: the extra of its distribution that it needs, as in "planning", and whether every run needs it or only
+            runs on embedded data.  These five fields are literals, or simple expressions of the parts of `name`, because
             `compbench list` reads them without importing the file; nothing computes with them.
-        metrics: names of the registered metrics that it scores by: part of a run's identity.  None: compbench's and its package's
-            of its event's kind.
-        features: names of the extractors that it offers to metrics; () if it has none.  None: those of `ImageEvaluation`, "judge"
-            and "inception", for images, and none for other kinds.  Like the five above, it is no part of an identity.
-        paper_notes: what its `paper` preset follows of the paper, and what it had to choose or changes; () without such a preset.
+        metrics: names of the registered metrics that it scores by, which are part of a run's identity.  None: the metrics of
+            compbench and of its package for its kind of event.
+        features: names of the extractors that it offers to metrics; () if it has none.  None: for images "judge" and "inception",
+            those of `ImageEvaluation`, and none for other kinds.  Like the five fields above, it does not belong to an identity.
+        paper_notes: which parts of the paper its `paper` preset follows, chooses or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
-        inpaint: (model, generator) -> context in which requests with given entries are answered, where the task has a rule of its
-            own for them, as planning's second plans; None: by each method's solver.
-        truth: conditions (B, F) -> their samples (B, *D), where a condition has one; None elsewhere.  Never part of a Problem.
+        inpaint: (model, generator) -> context in which requests with given entries are answered, if the task has its own rule for
+            them, as for planning's second plans; None: each method's solver answers them.
+        truth: conditions (B, F) -> their samples (B, *D), if there is one for each; else None.  Never part of a Problem.
         real_pictures: (open task, full conditions (B, F), generator) -> a real picture of each, uint8 (B, C, H, W), shown above
-            the generated ones in a record's pictures, and drawn as shots; None if there are none.  No identity depends on it,
-            and without shots no score.
+            the generated ones in a record's pictures, and drawn as shots; None if there are none.  No identity depends on it, and
+            without shots no score does.
     """
 
     name: str
@@ -451,7 +454,7 @@ class Task:
         return ("judge", "inception") if self.event.kind == "image" else ()
 
     def lacks(self, need: Need) -> bool:
-        """Whether a method that has this need cannot work here."""
+        """Whether the task lacks what a method with this need requires."""
         if need in ("null", "base"):
             return bool(self.base) is (need == "null")
         if need == "silos":

@@ -1,4 +1,4 @@
-"""What is written down: RunSpec, Record, Profile, Environment, Board rows.  Frozen pydantic, no NaN, no unknown names."""
+"""The data that compbench writes: RunSpec, Record, Profile, Environment.  Frozen pydantic, no NaN, no unknown names."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from compbench.system.files import Json
 RECORD_FORMAT = 12
 """Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
 
-2: the file has a digest of itself.
-6: `spec.code` is a hash of meaning, and the record says which commit it was.
-7: it says whether samples alone were scored.
-8: it has curves of loss and throughput.
-9: a line holds a whole score.
-10: it says where settings were tuned and whether a holdout is sealed.
-11: it says which settings were given by hand.
-12: it names the shots that were trained on, and says how additive the network's hidden activations are.
+2: the file has its own digest.
+6: `spec.code` is a hash of meaning, and the record has the commit.
+7: the record says whether only samples were scored.
+8: the record has curves of loss and throughput.
+9: one line has a whole score.
+10: the record says where settings were tuned and whether a holdout is sealed.
+11: the record says which settings were given by hand.
+12: the record names the shots that were trained on, and says how additive the network's hidden activations are.
 """
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]
 MOST = 10**6
-"""No version, attempt or seed count is larger."""
+"""Largest version, attempt number and seed count."""
 MOST_POINTS, MOST_CURVES = 100, 32
-"""Points of all loss curves of a record together, and such curves: some kilobytes."""
+"""Largest number of points in all loss curves of a record together, and of such curves: some kilobytes."""
 MOST_NAMED_SHOTS = 2000
-"""A record names so many shots one by one; of more it has the digest alone."""
+"""A record names up to this many shots one by one; if there are more, it has only their digest."""
 Line = Annotated[str, Field(max_length=200)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 
@@ -44,7 +44,7 @@ class Frozen(BaseModel):
 
 
 class RunSpec(Frozen):
-    """What a run is, and nothing of how it went.  Its canonical JSON's SHA-256 is the run's identity."""
+    """What a run is, without anything about its course.  The SHA-256 of its canonical JSON is the run's identity."""
 
     task: str = Field(pattern=NAME, description="name of the task")
     task_version: int = Field(ge=1, le=MOST, description="goes up when the task's numbers change")
@@ -74,15 +74,15 @@ class RunSpec(Frozen):
 
 
 CARD = r"^[A-Za-z0-9./_-]{1,100}$"
-"""What CUDA_VISIBLE_DEVICES may call a GPU: an index, or a UUID of a GPU or of a part of one."""
+"""Pattern of a GPU's name in CUDA_VISIBLE_DEVICES: an index, or the UUID of a GPU or of a part of one."""
 
 
 class Card(Frozen):
-    """The one GPU that a run's processes see, which is cuda:0 to them.
+    """The one GPU that a run's processes see, as cuda:0.
 
     Attributes:
         number: its position among the GPUs that the sweep sees, from 0.
-        entry: what CUDA_VISIBLE_DEVICES calls it.
+        entry: its name in CUDA_VISIBLE_DEVICES.
     """
 
     number: int = Field(ge=0, le=1000)
@@ -90,7 +90,7 @@ class Card(Frozen):
 
 
 class RunRequest(Frozen):
-    """What a user asked for; the children resolve it into a RunSpec.  Paths are this machine's."""
+    """A user's request; the child processes resolve it into a RunSpec.  Paths are local to this machine."""
 
     task: str
     method: str
@@ -102,20 +102,20 @@ class RunRequest(Frozen):
     precision: Literal["auto", "fp32", "bf16", "tf32"] = "auto"
     source: Literal["auto", "official", "embedded"] = "auto"
     plugins: tuple[str, ...] = Field((), description="--plugin files")
-    metrics: tuple[str, ...] = Field((), description="--metric: metrics of other packages that the run is scored by, too")
-    time_limit: float = Field(0.0, ge=0, description="seconds for the whole attempt; 0 is none")
-    threads: int = Field(0, ge=0, description="CPU threads of each child; 0 is all cores over slots")
+    metrics: tuple[str, ...] = Field((), description="--metric: additional metrics of other packages")
+    time_limit: float = Field(0.0, ge=0, description="seconds for the whole attempt; 0 means no limit")
+    threads: int = Field(0, ge=0, description="CPU threads of each child; 0 means all cores divided by slots")
     slots: int = Field(1, ge=1, description="runs side by side on this machine")
     trace: bool = False
-    curve: int = Field(0, ge=0, le=20, description="points along training, by halves, that are scored beside the end")
+    curve: int = Field(0, ge=0, le=20, description="points during training, by halves, that are scored in addition to the end")
     sealed: bool = Field(False, description="whether its overrides are a sealed pattern")
     tuning: Tuning | None = Field(None, description="where the settings among the overrides come from")
-    keep_samples: bool = Field(False, description="keep the samples beside the weights, for `rescore`")
+    keep_samples: bool = Field(False, description="keep the samples next to the weights, for `rescore`")
     home: str = Field(description="COMPBENCH_HOME")
 
     @classmethod
     def of(cls, **facts: object) -> RunRequest:
-        """The request of what a person asked for.  Raises CompbenchError: what of it no run can have."""
+        """The request for a user's options.  Raises CompbenchError: an option has a value that no run can have."""
         try:
             return cls.model_validate(facts)
         except ValidationError as error:
@@ -137,7 +137,7 @@ class ExtensionProfile(Frozen):
     mode: Literal["extended", "retrained"] = Field(description="a frozen model extended, or a new one trained")
     new_parameters: int = Field(ge=0, le=LARGEST, description="parameters trained in the second stage")
     seconds: float = Field(ge=0, le=LARGEST)
-    share_of_base: float = Field(ge=0, le=LARGEST, description="its time over the base model's training time")
+    share_of_base: float = Field(ge=0, le=LARGEST, description="its time divided by the base model's training time")
     frozen_identical: bool | None = Field(description="base weights bit-identical afterwards; none if retrained")
 
 
@@ -146,12 +146,14 @@ class SiloProfile(Frozen):
 
     name: str = Field(max_length=80)
     size: int = Field(ge=1, le=LARGEST, description="training examples")
-    rounds: int = Field(0, ge=0, le=LARGEST, description="times that a function of the method ran there")
-    transfers_out: int = Field(0, ge=0, le=LARGEST, description="states sent, times the parties they went to")
+    rounds: int = Field(0, ge=0, le=LARGEST, description="number of times that a function of the method ran there")
+    transfers_out: int = Field(
+        0, ge=0, le=LARGEST, description="number of states sent, multiplied by the number of receiving parties"
+    )
     transfers_in: int = Field(0, ge=0, le=LARGEST, description="states received before a round")
     bytes_out: int = Field(0, ge=0, le=LARGEST)
     bytes_in: int = Field(0, ge=0, le=LARGEST)
-    steps: int = Field(0, ge=0, le=LARGEST, description="training steps that were counted there, of all stages and rounds")
+    steps: int = Field(0, ge=0, le=LARGEST, description="training steps counted there, in all stages and rounds")
     seconds: float = Field(0.0, ge=0, le=LARGEST, description="wall clock of the functions that ran there")
     cpu_seconds: float = Field(0.0, ge=0, le=LARGEST)
 
@@ -159,7 +161,9 @@ class SiloProfile(Frozen):
 class Profile(Frozen):
     """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
 
-    train_steps: int | None = Field(None, ge=0, le=LARGEST, description="of the fit, over all silos, stages and rounds together")
+    train_steps: int | None = Field(
+        None, ge=0, le=LARGEST, description="training steps of the fit, over all silos, stages and rounds"
+    )
     train_steps_per_second: float | None = Field(None, ge=0, le=LARGEST, description="training steps, median")
     train_samples_per_second: float | None = Field(None, ge=0, le=LARGEST, description="training examples, median")
     sample_samples_per_second: float | None = Field(
@@ -176,15 +180,23 @@ class Profile(Frozen):
     peak_flops_per_second: float | None = Field(
         None, ge=0, le=LARGEST, description="measured by a matrix product, same precision"
     )
-    share_of_peak_training: float | None = Field(None, ge=0, le=LARGEST, description="FLOPs of training over the measured peak")
-    share_of_peak_sampling: float | None = Field(None, ge=0, le=LARGEST, description="FLOPs of sampling over the measured peak")
+    share_of_peak_training: float | None = Field(
+        None, ge=0, le=LARGEST, description="FLOP/s of training divided by the measured peak"
+    )
+    share_of_peak_sampling: float | None = Field(
+        None, ge=0, le=LARGEST, description="FLOP/s of sampling divided by the measured peak"
+    )
     peak_memory_bytes: int | None = Field(None, ge=0, le=LARGEST, description="contestant: device memory, resident set on a CPU")
     referee_memory_bytes: int | None = Field(None, ge=0, le=LARGEST, description="peak of the process that scores")
-    energy_joules: float | None = Field(None, ge=0, le=LARGEST, description="of the fit, from NVML, where it has it")
+    energy_joules: float | None = Field(None, ge=0, le=LARGEST, description="energy of the fit, from NVML, if available")
     stages: tuple[Stage, ...] = Field((), max_length=500, description="seconds and CPU seconds of each stage")
     extension: ExtensionProfile | None = Field(None, description="what the second stage of an extension task cost")
-    distrust: str = Field("", max_length=500, description="why speeds are missing: another clock contradicts the contestant's")
-    silos: tuple[SiloProfile, ...] = Field((), description="of tasks with several silos, unless their data was pooled")
+    distrust: str = Field(
+        "", max_length=500, description="why speeds are missing: another clock contradicts the contestant's report"
+    )
+    silos: tuple[SiloProfile, ...] = Field(
+        (), description="costs by silo, on tasks with several silos, unless their data was pooled"
+    )
 
     def seconds(self, stage: str) -> float:
         """Wall-clock seconds of a stage; 0 if it did not run."""
@@ -202,20 +214,20 @@ class Environment(Frozen):
     cores: int = Field(0, ge=0, le=LARGEST)
     threads: int = Field(0, ge=0, le=LARGEST, description="torch threads of the contestant")
     device: Line = "cpu"
-    card: int | None = Field(None, ge=0, le=1000, description="which of the machine's GPUs it was, where a sweep chose it")
+    card: int | None = Field(None, ge=0, le=1000, description="number of the GPU among the machine's, if a sweep chose it")
     slots: int = Field(
         1, ge=1, le=LARGEST, description="runs that shared the machine: speeds of a shared machine are lower bounds"
     )
     other_cores: float | None = Field(
-        None, ge=0, le=LARGEST, description="not measured any more (`compbench profile` does it); null, but in older records"
+        None, ge=0, le=LARGEST, description="null except in older records; `compbench profile` measures it now"
     )
     predecessors: int = Field(
         0,
         ge=0,
         le=LARGEST,
-        description="runs that the same processes had done before: imports were warm, peak memory is theirs too",
+        description="number of earlier runs of the same processes: imports were warm, and peak memory includes those runs",
     )
-    sandbox: Literal["", "landlock", "none", "off"] = Field("", description="what stood around the contestant")
+    sandbox: Literal["", "landlock", "none", "off"] = Field("", description="the contestant's sandbox")
     packages: dict[Line, Line] = Field(default_factory=dict, max_length=1000)
 
 
@@ -237,23 +249,23 @@ class Tuning(Frozen):
     pruned: int = Field(0, ge=0, le=MOST)
     failed: int = Field(0, ge=0, le=MOST)
     objective: Line
-    num_cells: int = Field(ge=0, le=MOST, description="combinations held out inside the seen ones; 0 where there can be none")
+    num_cells: int = Field(ge=0, le=MOST, description="number of combinations held out among the seen ones; 0 if none could be")
     value: float = Field(ge=-LARGEST, le=LARGEST, description="the objective of these settings; lower is better")
-    default_value: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="that of the default settings")
+    default_value: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="the objective of the default settings")
     train_flops: float = Field(ge=0, le=LARGEST**2, description="FLOPs of training in all trials")
     cpu_seconds: float = Field(ge=0, le=LARGEST, description="CPU seconds of all trials")
     sampler: Line = ""
 
 
 class Checkout(Frozen):
-    """The git commit that some code was of; no path and no name of a user or a repository."""
+    """The git commit of some code, without a path or the name of a user or a repository."""
 
     commit: str = Field("", pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})?$", description="empty where the code is in no repository")
-    clean: bool | None = Field(None, description="whether the code's folder had no change beside the commit; null if not known")
+    clean: bool | None = Field(None, description="whether the code's folder was unchanged since the commit; null if not known")
 
 
 class Code(Frozen):
-    """Where the code of a run came from.  `RunSpec.code` is the hash of it all; records before format 6 know nothing more."""
+    """Where the code of a run came from.  `RunSpec.code` is the hash of all of it; records before format 6 have only that."""
 
     parts: dict[Line, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field(
         default_factory=dict,
@@ -269,52 +281,56 @@ class Shots(Frozen):
 
     per_cell: int = Field(ge=1, le=MOST, description="examples of each held-out cell")
     num_cells: int = Field(ge=1, le=MOST, description="held-out cells")
-    digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of all names, in order, one a line")
+    digest: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of all names, in order, one per line")
     examples: tuple[Annotated[str, Field(pattern=r"^[0-9.]{1,120}#[0-9a-f]{8}$")], ...] = Field(
         (), max_length=MOST_NAMED_SHOTS, description="name of each: its condition, and the first digits of its bytes' SHA-256"
     )
 
 
 class Structure(Frozen):
-    """How additive a fitted network's hidden activations are in the holdout's factors, on seen cells alone (docs/structure.md).
+    """How additive a fitted network's hidden activations are in the holdout's factors, on seen cells only (docs/structure.md).
 
-    Measured by the contestant, unverified.
+    The contestant measures it; it is unverified.
     """
 
-    layer: Line = Field(description="the module whose activations these are, and whether they are its input or its output")
+    layer: Line = Field(description="the module with these activations, and whether they are its input or its output")
     r2: float | None = Field(
-        None, ge=0, le=1, description="share of the variance over cells that effects of single factors make; null if they fit any"
+        None,
+        ge=0,
+        le=1,
+        description="share of the variance over cells explained by effects of single factors; null if these fit any activations",
     )
     cosine: float | None = Field(
         None, ge=0, le=1, description="mean cosine of the angles between the spans of two factors' effects; null without effects"
     )
     num_cells: int = Field(ge=1, le=MOST, description="seen cells")
-    num_units: int = Field(ge=1, le=LARGEST, description="activations of a cell")
+    num_units: int = Field(ge=1, le=LARGEST, description="number of activations per cell")
     num_effects: int = Field(
-        ge=0, le=MOST, description="independent effects; without structure r2 is about num_effects / (num_cells - 1)"
+        ge=0, le=MOST, description="number of independent effects; without structure r2 is about num_effects / (num_cells - 1)"
     )
 
 
 class CurvePoint(Frozen):
-    """Scores of the weights at a step of the fit, by name: the one that ranks and its seen twin."""
+    """Scores of the weights at a step of the fit, by name: the ranking score, and the same score on seen cells."""
 
     step: int = Field(ge=1, le=LARGEST)
     scores: dict[Line, float] = Field(max_length=20)
 
 
 class LossCurve(Frozen):
-    """Training loss and throughput of a fit's loop, a value a point: means over the steps since the point before.
+    """Training loss and throughput of a fit's loop; each value is a mean over the steps since the previous point.
 
-    Counted by the contestant, unverified.
+    The contestant measures them; they are unverified.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_.+-]{1,80}$", description="stage, and the part of it (a silo, a network) if any")
+    name: str = Field(pattern=r"^[A-Za-z0-9_.+-]{1,80}$", description="stage, and its part (a silo, a network) if there is one")
     steps: tuple[Annotated[int, Field(ge=1, le=LARGEST)], ...] = Field(
         min_length=1, max_length=MOST_POINTS, description="steps of this curve's loops up to each point, increasing"
     )
     loss: tuple[Annotated[float, Field(ge=-LARGEST, le=LARGEST)], ...] = Field(max_length=MOST_POINTS)
     examples_per_second: tuple[Annotated[float, Field(ge=0, le=LARGEST)], ...] = Field(
-        max_length=MOST_POINTS, description="by the wall clock, of all loops together; the first includes compilation"
+        max_length=MOST_POINTS,
+        description="throughput by the wall clock, of all loops together; the first value includes compilation",
     )
 
     @model_validator(mode="after")
@@ -333,14 +349,14 @@ def _few_points(curves: tuple[LossCurve, ...]) -> tuple[LossCurve, ...]:
 
 
 class Artifact(Frozen):
-    """A file beside the record."""
+    """A file next to the record."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,249}$")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 def name_of(spec: RunSpec, identity: str, attempt: int) -> str:
-    """What the record of an attempt is called."""
+    """The name of the record of an attempt."""
     return f"{spec.task}.{spec.method}.{spec.preset}.s{spec.seed}.{identity[:12]}.{attempt}"
 
 
@@ -362,28 +378,30 @@ class Record(Frozen):
     plugin: Plugin = Field(Plugin(), description="distribution, version and file of the method")
     code: Code = Field(Code(), description="hashes of the code by part, and git commits")
     notes: dict[str, float | tuple[float, ...]] = Field(
-        default_factory=dict, max_length=1000, description="what the method says of itself, by stream; unverified"
+        default_factory=dict, max_length=1000, description="the method's own notes, by stream; unverified"
     )
     artifacts: tuple[Artifact, ...] = Field((), max_length=50, description="files next to the record, with their SHA-256")
     pooled_silos: bool = Field(False, description="whether the method saw the data of all silos in one place")
     oracle: bool = Field(False, description="whether the method used the task's analytic truth")
     in_process: bool = Field(False, description="whether it ran in the caller's process, without a sandbox")
-    curve: tuple[CurvePoint, ...] = Field((), max_length=50, description="scores along training, `run --curve`")
+    curve: tuple[CurvePoint, ...] = Field((), max_length=50, description="scores during training, `run --curve`")
     losses: Annotated[tuple[LossCurve, ...], AfterValidator(_few_points)] = Field(
-        (), max_length=MOST_CURVES, description="loss and throughput along the fit, a curve a loop"
+        (), max_length=MOST_CURVES, description="loss and throughput during the fit, one curve per loop"
     )
-    resumed: bool = Field(False, description="whether the fit went on from a checkpoint")
+    resumed: bool = Field(False, description="whether the fit continued from a checkpoint")
     rescored: str = Field("", max_length=300, description="name of the record whose kept samples or weights were scored again")
     sealed: bool = Field(False, description="whether its holdout was drawn from the hash of its code, `run --sealed`")
     tuning: Tuning | None = Field(None, description="where its settings come from, `run --settings`; none if they were not tuned")
     given: tuple[Line, ...] | None = Field(
         None, max_length=1000, description="names of the settings that the request gave, as in --set; null in older records"
     )
-    structure: Structure | None = Field(None, description="of the hidden activations; null where no layer is named")
+    structure: Structure | None = Field(None, description="structure of the hidden activations; null if no layer was found")
     shots: Shots | None = Field(None, description="examples of held-out cells that it was trained on, `--set task.shots=N`")
-    samples_only: bool = Field(False, description="whether samples or weights from elsewhere were scored: no training was seen")
+    samples_only: bool = Field(
+        False, description="whether external samples or weights were scored, so that no training was observed"
+    )
     started: str = Field("", max_length=40, description="UTC, ISO 8601")
-    seconds: float = Field(0.0, ge=0, le=LARGEST, description="whole attempt, wall clock")
+    seconds: float = Field(0.0, ge=0, le=LARGEST, description="wall-clock seconds of the whole attempt")
 
     @property
     def name(self) -> str:
@@ -392,7 +410,7 @@ class Record(Frozen):
 
     @property
     def has_meaning(self) -> bool:
-        """Whether `spec.code` is a hash of meaning; in older records it is one of the method's file, and says less."""
+        """Whether `spec.code` is a hash of meaning; in older records it is a hash of the method's file only."""
         return bool(self.code.parts)
 
     @property
@@ -401,7 +419,7 @@ class Record(Frozen):
         return next((score for score in self.scores if score.primary), None)
 
     def score(self, name: str) -> Score | None:
-        """The score of a name, or None."""
+        """The score with this name, or None."""
         return next((score for score in self.scores if score.name == name), None)
 
     def __repr__(self) -> str:
@@ -417,5 +435,5 @@ class Record(Frozen):
     """How a notebook shows a record as HTML: `compbench.run` and `load` set it (`compbench.notebook.record_view`)."""
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows; where this is None it shows the repr."""
+        """HTML for a notebook; with None the notebook shows the repr."""
         return type(self).view(self)

@@ -2,13 +2,13 @@
 
     p(x, c) = 1 / (S + H) (sum over S seen cells of p_cell + sum over H held-out cells of (1/N) sum_i delta(x_i, c_i))
 
-Each cell is drawn equally often, whatever it has of examples: with a share of N / (all examples) a few examples would not be
-drawn once in a fit.  The run's seed draws the examples, those of a smaller N are the first of a larger one, and the record names
-them.  All else of the task stays: the same cells are scored by the same judges, which never depend on a run's training data, and
+Each cell is drawn equally often, whatever its number of examples: with a share of N / (all examples), a few examples might never
+be drawn in a fit.  The run's seed draws the examples; those of a smaller N are the first of a larger N; the record names them.
+Everything else in the task stays: the same cells are scored by the same judges, which never depend on a run's training data, and
 a method gets the same `Problem.holdout`, so it composes as it does without shots.  Distances leave the shots out of their real
-examples, where any are left.
+examples, unless no others are left.
 
-`task.shots` is in the task's settings only where it is not 0, so a run without shots is the run that it was.
+`task.shots` is among the task's settings only if it is not 0, so the identity of a run without shots does not change.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ MEANING = "real examples of each held-out cell that join the training data, draw
 MOST = 1000
 """Largest number of examples of a cell."""
 BLOCK = 8
-"""Examples of a cell that are drawn at a time; with a fixed number the first ones do not depend on how many are asked for."""
+"""Number of examples of a cell drawn at a time; it is fixed, so that the first ones do not depend on the requested number."""
 TRIES = 32
-"""A cell with K different examples gives all of them in 32 K draws, but for a chance of K exp(-32)."""
+"""32 K draws from a cell with K different examples give all of them, except with probability K exp(-32)."""
 
 Examples = Callable[["Tensor", "Generator"], "Tensor"]
 """(full conditions (B, F), generator) -> a real example of each, uint8 images (B, C, H, W) or samples (B, *D)."""
 
 
 def refused(task: Task) -> str:
-    """Why a task takes no shots, as a clause; "" where it does.  How many it has is known when its data is open."""
+    """Why a task takes no shots, as a clause; "" if it takes some.  The number of examples is known once its data is open."""
     if task.extends or not task.holdout.cells:
         return "it holds nothing out"
     if task.silos > 1:
@@ -71,14 +71,14 @@ def refused(task: Task) -> str:
 
 
 def with_shots(task: Task, asked: object) -> Task:
-    """The task with some real examples of each held-out cell in its training data; 0 leaves it as it is.
+    """The task with some real examples of each held-out cell in its training data; 0 changes nothing.
 
     Args:
-        task: under its other settings.
+        task: the task with its other settings.
         asked: the value of `task.shots`.
 
     Raises:
-        CompbenchError: not a number of examples, or the task takes none.
+        CompbenchError: `asked` is not a number of examples, or the task takes no shots.
     """
     if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= MOST:
         raise CompbenchError(f"--set task.{SETTING}={asked}: use a whole number of examples of each held-out cell, 0 to {MOST}.")
@@ -99,7 +99,7 @@ def with_shots(task: Task, asked: object) -> Task:
 
 @cache
 def _settings_class(base: type[MethodSettings]) -> type[MethodSettings]:
-    """A task's settings and the number of shots."""
+    """The class of a task's settings with the number of shots added."""
     shots: Any = (int, Field(ge=1, le=MOST, description=MEANING))
     return create_model(f"{base.__name__}WithShots", __base__=base, **{SETTING: shots})
 
@@ -111,7 +111,7 @@ def _configured(configure: Callable[[Any], Task], base: type[MethodSettings], ch
 
 @dataclass(frozen=True)
 class WithShots:
-    """`Task.open` of a task with so many shots of each held-out cell."""
+    """`Task.open` of a task with some shots of each held-out cell."""
 
     task: Task
     count: int
@@ -125,7 +125,7 @@ class OpenWithShots:
 
     Attributes:
         task: the task without shots, open.
-        shots: what the record says of them.
+        shots: the record's entry for them.
         examples: the shots themselves, as training data.
     """
 
@@ -153,7 +153,7 @@ class SiloWithShots:
     """A silo in which the held-out cells have a few examples each; every cell is drawn equally often.
 
     Args:
-        silo: of the seen cells, which draws them equally often.
+        silo: silo of the seen cells, which draws all of them equally often.
         shots: equally many examples of each held-out cell.
         num_seen, num_held: number of cells.
     """
@@ -185,10 +185,10 @@ class SiloWithShots:
 
 
 def _drawn(task: Task, opened: OpenTask, problem: Problem, count: int, ctx: TaskContext) -> tuple[Shots, Batch, frozenset[str]]:
-    """`count` different examples of each held-out cell: what the record says, the examples, and the hashes of their bytes.
+    """`count` different examples of each held-out cell: the record's entry, the examples, and the hashes of their bytes.
 
     Raises:
-        CompbenchError: a cell has fewer.
+        CompbenchError: a cell has fewer examples.
     """
     import torch
 
@@ -239,13 +239,13 @@ def digest_of(names: list[str] | tuple[str, ...]) -> str:
 
 
 def hashes_of(pictures: Tensor, shape: tuple[int, ...]) -> list[str]:
-    """SHA-256 of the bytes of each example (B, *D), without the channels that a judge's pictures have beyond the event's."""
+    """SHA-256 of the bytes of each example (B, *D), without extra channels that a judge's pictures have."""
     rows = pictures[:, : shape[0]] if len(shape) == 3 else pictures
     return [hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest() for row in rows.cpu()]
 
 
 def examples_of(task: Task, opened: Any) -> Examples | None:
-    """Where a task has real examples of any combination: its real pictures, or the one true sample of each; None without."""
+    """A task's source of real examples of any combination: its real pictures, or the true sample of each; None without one."""
     if (pictures := task.real_pictures) is not None:
         return lambda condition, generator: pictures(opened, condition, generator)
     truth = task.truth
@@ -271,7 +271,7 @@ class _OtherExamples:
 
 
 def _among(metric: Metric, others: _OtherExamples) -> Metric:
-    """The metric, comparing with real examples that are no shots."""
+    """The metric, computed with real examples that are not shots."""
     compute = metric.compute
     if compute is None:
         return metric
@@ -281,7 +281,7 @@ def _among(metric: Metric, others: _OtherExamples) -> Metric:
 def without_shots(pair: SamplePair, shots: frozenset[str], shape: tuple[int, ...]) -> SamplePair:
     """The pair without the real examples whose hashes are among `shots`; all three sets stay equally large.
 
-    A pair that has no such example, or has only such, is returned as it is.
+    A pair with no shot among its real examples, or with nothing but shots, is returned unchanged.
     """
     kept = {
         which: [row for row, name in enumerate(hashes_of(block, shape)) if name not in shots]
