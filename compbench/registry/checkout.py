@@ -1,4 +1,4 @@
-"""Where a run's code comes from: distribution and file, git commit and whether it was changed since, hash of meaning.
+"""Where a run's code comes from: distribution and file, git commit and changes since then, and hash of meaning.
 
 The result never contains a path, a branch or a person's name.
 """
@@ -20,20 +20,21 @@ from compbench.registry.registry import NOTEBOOK, Registry
 from compbench.system.errors import CompbenchError
 
 SECONDS = 30.0
-"""Longest wait for git, which answers in milliseconds; on a file system that hangs it must not delay a run."""
+"""Longest wait for git in seconds; git answers in milliseconds, but a hanging file system must not delay a run."""
 
 
 def checkout_of(file: Path) -> Checkout:
-    """The commit of the repository that a source file belongs to; nothing where it is in none, or is ignored there.
+    """The commit of the repository that a source file belongs to; empty if it is in none, or is ignored there.
 
-    Clean means that nothing below the file's folder differs from the commit and that no new file lies there: what is edited
-    elsewhere in the repository is not this code.
+    Clean means that no file below the source file's folder differs from the commit or is new; edits elsewhere in the repository
+    do not
+    count, because they are not this code.
     """
     if _lines(file.parent, "check-ignore", "--", file.name):
-        return Checkout()  # as of an environment that lies in someone's repository
+        return Checkout()  # for example in an environment inside of a repository
     said = _lines(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
     commit = next((line.split()[2] for line in said if line.startswith("# branch.oid ")), "")
-    if not commit or commit.startswith("("):  # "(initial)": nothing was committed yet
+    if not commit or commit.startswith("("):  # "(initial)" means that nothing was committed yet
         return Checkout()
     return Checkout(commit=commit, clean=all(line.startswith("#") for line in said))
 
@@ -42,7 +43,7 @@ def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], d
     """(hash of all code that a request runs on a class of devices, its parts and commits), as this process finds it.
 
     Raises:
-        CompbenchError: a source file that cannot be read or parsed.
+        CompbenchError: a source file cannot be read or parsed.
     """
     code = code_of(registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class)
     file = registry.entry("methods", request.method).file
@@ -57,7 +58,7 @@ def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str],
 
 
 def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
-    """The method's distribution and file as this process finds them, before any of its code has run."""
+    """The method's distribution and file as found by this process, before any of the method's code has run."""
     entry = registry.entry("methods", request.method)
     try:
         return Plugin(
@@ -71,7 +72,7 @@ def plugin_of(request: RunRequest, registry: Registry) -> Plugin:
 
 
 def registry_of(record: Record, plugins: Sequence[Path] = ()) -> Registry:
-    """The registry with the plugin that a record was made with: what is installed, and the files of `plugins`.
+    """A registry that has the plugin of a record: everything installed, and the files of `plugins`.
 
     Raises:
         CompbenchError: the record's method came from a file or a notebook, and is neither installed nor among the files.
@@ -86,9 +87,9 @@ def registry_of(record: Record, plugins: Sequence[Path] = ()) -> Registry:
 
 
 def scope_of(request: RunRequest, registry: Registry, device_class: str) -> str:
-    """Hash of the code that a shared fit may run there: the task's, and that of all methods of the request's distribution.
+    """Hash of the code that a shared fit may run: the task's code, and that of all methods of the request's distribution.
 
-    Fits are shared among these methods and with no one else.
+    Fits are shared only among these methods.
     """
     own = registry.entry("methods", request.method)
     siblings = [entry for entry in registry.entries("methods") if entry.distribution == own.distribution and not entry.problem]
@@ -98,7 +99,7 @@ def scope_of(request: RunRequest, registry: Registry, device_class: str) -> str:
 
 
 def git(folder: Path, *arguments: str, seconds: float = SECONDS) -> bytes:
-    """What git prints in a folder.  Raises CompbenchError: it fails, or is not here."""
+    """What git prints in a folder.  Raises CompbenchError: git fails, or is not installed."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
@@ -111,7 +112,7 @@ def git(folder: Path, *arguments: str, seconds: float = SECONDS) -> bytes:
 
 
 def _lines(folder: Path, *arguments: str) -> list[str]:
-    """Lines that git prints; none if it fails, or is not here."""
+    """Lines that git prints; none if git fails or is not installed."""
     with contextlib.suppress(CompbenchError):
         return git(folder, *arguments).decode(errors="replace").splitlines()
     return []

@@ -1,11 +1,11 @@
-"""What a task's file says of the task, read without importing it: family, core suite, official files, extra packages.
+"""Read facts of a task from its file without importing it: family, core suite, official files, extra packages.
 
     Task(name=f"blobs-{split}", family="silos", core=split == "noniid", ...)      the file
     blobs-noniid -> split = "noniid" -> Declared(family="silos", core=True)       what is read
 
-`list` and the board read the `Task(...)` call whose name fits, so they stay fast and survive a plugin that cannot be imported.
-The values are literals, or simple expressions of what the task's name is made of.  `compbench check` finds out whether the
-loaded task says the same.  Nothing computes with these values: they are not part of a run's identity (`prose.TASK_FACTS`).
+`list` and the board read the `Task(...)` call whose name matches, so they stay fast and also work if a plugin cannot be imported.
+The values are literals, or simple expressions of the parts of the task's name.  `compbench check` compares them with the loaded
+task.  Nothing computes with these values, so they are not part of a run's identity (`prose.TASK_FACTS`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from compbench.registry.registry import Entry, task_calls
 from compbench.system.fonts import ENDINGS, find_font
 
 FAMILIES = ("images", "drawings", "plane", "rooms", "bumps", "silos", "radiographs", "planning")
-"""The families of our own tasks, in the order in which they are shown; a stranger's follow in alphabetical order."""
+"""The families of our own tasks, in the order in which they are shown; other families follow in alphabetical order."""
 OTHERS = "others"
-"""Where tasks without a family are listed."""
+"""Heading for tasks without a family."""
 
 
 class Declared(NamedTuple):
@@ -38,7 +38,7 @@ class Declared(NamedTuple):
 
 
 def declared(entry: Entry) -> Declared:
-    """What the file of a task's entry says of it; the defaults where it says nothing that can be read."""
+    """The facts in the file of a task's entry; defaults for facts that cannot be read."""
     for call in task_calls(entry.file) if entry.file else ():
         bound = _bound(call, entry.name)
         if bound is not None:
@@ -53,7 +53,7 @@ def declared(entry: Entry) -> Declared:
 
 
 def by_family(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """Tasks under their families: ours first, then strangers' own, and last those without a family, as "others"."""
+    """Tasks by family: our families first, then other packages' families, and last tasks without a family, as "others"."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
         found.setdefault(declared(entry).family or OTHERS, []).append(entry)
@@ -66,9 +66,9 @@ def _family_place(name: str) -> tuple[int, str]:
 
 
 def data_here(entry: Entry, folder: Path) -> str:
-    """`official` or `embedded`, as `--source auto` would take; `exact` where a task has no official files.
+    """The data of `--source auto`: `official` or `embedded`; `exact` if a task has no official files.
 
-    Fonts are looked for on the whole machine, and have no embedded stand-in: without them the data is `missing`.
+    Fonts are searched on the whole machine, and have no embedded replacement: without them the data is `missing`.
     """
     files = declared(entry).files
     if not files:
@@ -82,9 +82,9 @@ def missing_extra(entry: Entry, folder: Path, asked: str = "auto") -> str:
     """The requirement that a task needs here and that is not installed, as in `compbench[planning]`; "" if there is none.
 
     Args:
-        entry: the task's.
-        folder: where official data files lie.
-        asked: the data that a run asks for: "auto", "official" or "embedded".
+        entry: the task's entry.
+        folder: folder of official data files.
+        asked: the requested data source: "auto", "official" or "embedded".
     """
     own = declared(entry)
     official = asked == "official" or (asked == "auto" and data_here(entry, folder) == "official")
@@ -102,7 +102,7 @@ def packages_of(owner: str, extra: str) -> tuple[str, ...]:
         return ()
     own = re.compile(rf"""extra\s*==\s*['"]{re.escape(extra)}['"]""")
     names = [re.split(r"[^\w.-]", line.strip(), maxsplit=1)[0] for line in lines if own.search(line)]
-    return tuple(name for name in names if name != owner)  # an extra may build on another one of its own distribution
+    return tuple(name for name in names if name != owner)  # an extra may include another extra of its distribution
 
 
 def is_installed(package: str) -> bool:
@@ -121,7 +121,7 @@ def _is_here(folder: Path, name: str) -> bool:
 
 
 def _bound(call: ast.Call, name: str) -> dict[str, str] | None:
-    """The values of the expressions in `name=...` for which a call makes the task of this name; None if it cannot make it."""
+    """The values of the expressions in `name=...` for which a call makes the task of this name; None if there are none."""
     given = next((word.value for word in call.keywords if word.arg == "name"), None)
     if given is None:
         return None
@@ -138,7 +138,7 @@ def _bound(call: ast.Call, name: str) -> dict[str, str] | None:
 
 
 def _value(node: ast.expr, bound: Mapping[str, str]) -> Any:
-    """The value of a simple expression.  Raises KeyError, TypeError or ValueError for one that is not simple."""
+    """The value of a simple expression.  Raises KeyError, TypeError or ValueError if it is not simple."""
     match node:
         case ast.Constant():
             return node.value

@@ -1,4 +1,4 @@
-"""The defaults of a method's settings, read from its source: no code of a plugin is run to show a record."""
+"""Read the defaults of a method's settings from its source, so that showing a record runs no plugin code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FLOW = OURS / "flow"
 
 
 def literal_defaults(file: Path) -> dict[str, list[Json]]:
-    """Name of a setting -> its defaults in the classes of a file that state it as a literal; tuples as lists, like JSON.
+    """Name of a setting -> its literal defaults in the classes of a file; tuples become lists, as in JSON.
 
-    The modules of `compbench.flow` that the file imports count as well.  A computed default is not among them.
+    The modules of `compbench.flow` that the file imports are read too.  Computed defaults are left out.
     """
     found: dict[str, list[Json]] = {}
     for tree in _trees(file):
@@ -68,7 +68,7 @@ def _default(value: ast.expr) -> ast.expr:
 
 
 def _trees(file: Path) -> Iterator[ast.Module]:
-    """A file, and what it imports of compbench.flow, and what that imports there."""
+    """The tree of a file, and of the modules of compbench.flow that it imports, directly or indirectly."""
     waiting, seen = [file], set()
     while waiting:
         path = waiting.pop()

@@ -1,9 +1,11 @@
-"""Digests of code that gives the same bits: a record made by either of two such codes is a record of both.
+"""Digests of code that gives the same bits: a record made by either of two equal codes counts for both.
 
 The table is `equal_code.csv` next to this file (`leaderboards/equal_code.csv` is a link to it): old digest, new digest, the
-commit that changed the code, and the proof.  `compbench verify --equal OLD NEW --write` proves and enters what two commits
-have in common; `compbench verify --equal-code` proves all of it again.  Digests are those of whole runs (`RunSpec.code`) and
-of parts of the code (`Code.parts`); a digest that is not in the table is equal to itself alone.
+commit
+that changed the code, and the proof.  `compbench verify --equal OLD NEW --write` proves and enters the codes that two commits
+have
+in common; `compbench verify --equal-code` proves the whole table again.  Digests are those of whole runs (`RunSpec.code`) and of
+parts of the code (`Code.parts`); a digest that is not in the table is only equal to itself.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class Equal(NamedTuple):
 
 
 class EqualCode:
-    """Which digests are equal, by a table's rows and what follows from them."""
+    """Which digests are equal, by the rows of a table and their transitive closure."""
 
     def __init__(self, rows: Iterable[Equal] = ()) -> None:
         self.rows = tuple(rows)
@@ -59,28 +61,28 @@ class EqualCode:
                 self._classes |= dict.fromkeys(found, tuple(sorted(found)))
 
     def all_of(self, digest: str) -> tuple[str, ...]:
-        """The digest, and after it all others that are equal to it."""
+        """The digest, followed by all digests that are equal to it."""
         return digest, *(other for other in self._classes.get(digest, ()) if other != digest)
 
     def name(self, digest: str) -> str:
-        """One digest for all that are equal to it: two digests are equal if their names are the same."""
+        """A common name for equal digests: two digests are equal if their names are the same."""
         return self._classes.get(digest, (digest,))[0]
 
     def identities(self, spec: RunSpec) -> tuple[str, ...]:
-        """The identity of a run, and after it those that the same run had with equal code."""
+        """The identity of a run, followed by the identities of the same run with equal code."""
         first, *others = self.all_of(spec.code)
         assert first == spec.code
         return spec.identity, *(spec.model_copy(update={"code": other}).identity for other in others)
 
     def run_of(self, spec: RunSpec, identity: str = "") -> str:
-        """One identity for a run and all that are the same run with equal code; `identity` is the spec's, where it is known."""
+        """A common identity for a run and the same run with equal code; `identity` is the spec's identity, if it is known."""
         name = self.name(spec.code)
         return identity or spec.identity if name == spec.code else spec.model_copy(update={"code": name}).identity
 
 
 @lru_cache(maxsize=1)
 def equal_code() -> EqualCode:
-    """The table that compbench comes with.  Raises CompbenchError: it cannot be read."""
+    """The table that is installed with compbench.  Raises CompbenchError: it cannot be read."""
     return EqualCode(read_table(TABLE))
 
 
@@ -88,7 +90,7 @@ def read_table(path: Path) -> list[Equal]:
     """The rows of a table.
 
     Raises:
-        CompbenchError: it cannot be read, or a row is not two digests, a commit and a proof.
+        CompbenchError: the file cannot be read, or a row does not consist of two digests, a commit and a proof.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

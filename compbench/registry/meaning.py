@@ -2,19 +2,19 @@
 
     code = SHA-256 of the set { hash(definition, hashes of what it refers to) }
 
-The definitions are those of the method's file, of the task's module and of the metrics that the task scores by, and all of
-ours (compbench, and the plugin's own package) that these refer to, through imports inside functions too.  Comments,
-docstrings, formatting, annotations of functions, the words of errors and descriptions of settings count for nothing, nor do
-the names of modules and files: what was moved or documented is the same code.  Modules of `HARNESS` are left out: they start,
-check, time and record runs, and samples and scores depend on them only by the order of sums, which depends on the processor
-and torch too (`system/bf16.py`, `system/cpu_kernels.py`, `system/weight_gradients.py`).  Other people's libraries are not
-followed; a record names their versions.
+These are the definitions of the method's file, of the task's module and of the metrics that the task scores by, and all
+definitions in compbench and in the plugin's own package that they refer to, also through imports inside functions.  Comments,
+docstrings, formatting, annotations of functions, texts of errors and descriptions of settings do not count, and neither do the
+names of modules and files, so moved or documented code stays the same code.  Modules of `HARNESS` are left out: they start,
+check,
+time and record runs, and samples and scores depend on them only through the order of sums, which also depends on the processor
+and torch (`system/bf16.py`, `system/cpu_kernels.py`, `system/weight_gradients.py`).  Other libraries are not followed; a record
+names their versions.
 
-A statement that only says which conditions a loss regresses on, `regressed(batch.condition)`, does not count
-(`system.condition_counts`).  Nor does one that takes a lock, `lock(file, wait=True)` (`system.files`): no number depends on it.
-
-What only a GPU runs counts in records of GPUs alone: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
-without an else, where `on_gpu` is that of `compbench.system.devices`.
+Two kinds of statements do not count, because no number depends on them: one that only reports which conditions a loss regresses
+on, `regressed(batch.condition)` (`system.condition_counts`), and one that takes a lock, `lock(file, wait=True)` (`system.files`).
+Code that only a GPU runs counts only in GPU records: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
+without an else, where `on_gpu` comes from `compbench.system.devices`.
 
 Sources are only parsed, never imported, so the parent process can do it.
 """
@@ -41,8 +41,8 @@ _ROOMS = "board cli diagnose gate notebook registry runner store sweep system te
 _INTERFACES = "api.closures api.context api.executor api.hookspecs api.interfaces api.schemas"
 _FILES_AND_PICTURES = "data.download data.pictures data.sources tasks.planning_picture"
 HARNESS = frozenset(f"{_ROOMS} {_INTERFACES} {_FILES_AND_PICTURES}".split())
-"""No number depends on these modules of `compbench` beyond its rounding: the harness, the code that finds and checks data files
-(the spec's fingerprint covers their content), and pictures."""
+"""Modules of `compbench` on which numbers depend at most by rounding: the harness, the code that finds and checks data files (the
+spec's fingerprint covers their content), and pictures."""
 
 RUNNERS = (
     "compbench.runner.worker",
@@ -51,10 +51,10 @@ RUNNERS = (
     "compbench.system.devices",
     "compbench.api.federation",
 )
-"""These modules run a method or are passed to it, in addition to its own code."""
+"""Modules that run a method or are passed to it, in addition to its own code."""
 
 PARTS = {"flow": "flow", "tasks": "task", "data": "data", "metrics": "metrics"}
-"""This maps a folder of `compbench` to the part of the code that it is reported as; all other folders are "core"."""
+"""Each folder of `compbench`, and the part of the code that it belongs to; all other folders are "core"."""
 
 CPU = "cpu"
 """The device class of all CPUs (`compbench.system.devices.device_class`)."""
@@ -74,7 +74,7 @@ class Code(NamedTuple):
 
     Attributes:
         digest: SHA-256 of all its definitions, 64 hex digits: part of a run's identity.
-        parts: the same of its parts by name ("method", "flow", "task", "data", "metrics", "core"), to say what differs.
+        parts: the digest of each part by name ("method", "flow", "task", "data", "metrics", "core"), to say what differs.
     """
 
     digest: str
@@ -82,7 +82,7 @@ class Code(NamedTuple):
 
 
 class DefinitionHashes(NamedTuple):
-    """One definition: the hash of its text, the hash of its text plus all that it refers to, and the list of these references."""
+    """One definition: the hash of its text, the hash of its text with everything that it refers to, and these references."""
 
     own: str
     linked: str
@@ -90,7 +90,7 @@ class DefinitionHashes(NamedTuple):
 
 
 class Below(NamedTuple):
-    """All that an entry depends on: the linked hashes of these definitions, and their own hashes by part."""
+    """Everything that an entry depends on: the linked hashes of these definitions, and their own hashes by part."""
 
     linked: set[str]
     parts: dict[str, set[str]]
@@ -106,17 +106,17 @@ def code_of(
     kept: Kept | None = None,
     root: Path | None = None,
 ) -> Code:
-    """The code of a method on a task that scores by some metrics; without a method ("") that of the task and the metrics.
+    """The code of a method on a task that scores by some metrics; without a method (""), that of the task and the metrics.
 
     Args:
-        registry: finds the source files.
+        registry: the registry that finds the source files.
         method, task, metrics: names.
-        device_class: what the run is on, as its spec says it ("cpu", or a GPU's name).
-        kept: what several calls share, for as long as no source file changes.
-        root: the folder that a package `compbench` is in, of another checkout than this one.
+        device_class: the run's device class as in its spec ("cpu", or a GPU's name).
+        kept: parsed sources that several calls share while no source file changes.
+        root: the folder that contains the package `compbench` of another checkout.
 
     Raises:
-        CompbenchError: an unknown name, or a file that cannot be read or parsed.
+        CompbenchError: a name is unknown, or a file cannot be read or parsed.
     """
     known = set(registry.names("metrics"))
     scoring = [registry.entry("metrics", name) for name in sorted(set(metrics) & known)]
@@ -126,11 +126,11 @@ def code_of(
 
 
 def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None, root: Path | None = None) -> Code:
-    """The code that some entries' files depend on; each comes with the part that its own package is reported as.
+    """The code that some entries' files depend on; each entry comes with the part that its own package belongs to.
 
-    Without `gpu`, what a CPU runs of it.  `kept` and `root` are as in `code_of`.
-
-    All of a method's file counts.  Of tasks and metrics, many of which share a file, what their hook leads to does.
+    Without `gpu`, only code that a CPU runs counts.  `kept` and `root` are as in `code_of`.  The whole file of a method counts.
+    Tasks
+    and metrics often share a file, so only the definitions that their hook refers to count.
     """
     sources = _Sources([entry for _, entry in roots], gpu=gpu, root=root)
     if kept is not None:
@@ -146,7 +146,7 @@ def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = Non
 
 
 def for_gpus(*roots: tuple[str, Entry], kept: Kept, root: Path | None = None) -> str:
-    """The hash of the definitions that have a part for GPUs alone, among those that some entries' files depend on."""
+    """The hash of the definitions with GPU-only code, among those that some entries' files depend on."""
     made = [_Sources([entry for _, entry in roots], gpu=gpu, root=root) for gpu in (True, False)]
     whole, cpu = (kept.setdefault(sources.scope, sources) for sources in made)
     reached = whole.reached(target for _, entry in roots for target in whole.all_of(whole.name_of(entry)))
@@ -154,9 +154,9 @@ def for_gpus(*roots: tuple[str, Entry], kept: Kept, root: Path | None = None) ->
 
 
 def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[str]) -> str:
-    """The hash of all that a run executes, the harness included, and of the versions of Python and of all packages.
+    """The hash of all code that a run executes, including the harness, and of the versions of Python and all packages.
 
-    Two environments of one machine in which it is the same do the same work in the same time: the gate need not race them.
+    Two environments of one machine with the same hash do the same work in the same time, so the gate need not race them.
 
     Raises:
         CompbenchError: an unknown name, or a file that cannot be read or parsed.
@@ -172,7 +172,7 @@ def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[st
 
 
 def of_definitions(*definitions: type | Callable[..., object]) -> str:
-    """The hash of functions and classes of compbench with all that they depend on: what a cache is named by.
+    """The hash of functions and classes of compbench with everything that they depend on, which names a cache.
 
     For functions of other packages, only their qualified names count.
     """
@@ -184,13 +184,13 @@ def of_definitions(*definitions: type | Callable[..., object]) -> str:
 
 
 UNKNOWN = "unknown"
-"""This stands for the differing parts of a record that is older than the field."""
+"""Stands for the differing parts of a record without this field, which older records lack."""
 
 
 def differing(record: Record, registry: Registry) -> tuple[str, ...]:
     """The parts of a record's code that differ from today's; () if the code is the same, or equal by the table of equal code.
 
-    A record before format 6 says no parts: ("unknown",).
+    A record before format 6 names no parts, so this returns ("unknown",).
 
     Raises:
         CompbenchError: its method or task is not installed here.
@@ -202,7 +202,7 @@ def differing(record: Record, registry: Registry) -> tuple[str, ...]:
 
 
 def differing_from(record: Record, today: Code) -> tuple[str, ...]:
-    """The same, against code that is known."""
+    """The same as `differing`, compared with code that is already known."""
     if not record.has_meaning:
         return (UNKNOWN,)
     table, known = equal_code(), record.code.parts
@@ -213,7 +213,7 @@ def differing_from(record: Record, today: Code) -> tuple[str, ...]:
 
 
 def said(differing: Sequence[str]) -> str:
-    """What `differing` found, in words."""
+    """The result of `differing` in words."""
     if not differing:
         return "the code is the same"
     if tuple(differing) == (UNKNOWN,):
@@ -248,12 +248,12 @@ class _Sources:
 
     @property
     def scope(self) -> Hashable:
-        """All that a definition's hash depends on besides the files: sources of one scope are equal."""
+        """Everything besides the files that a definition's hash depends on; sources with the same scope are equal."""
         apart = {(name, file) for name, file in self._files.items() if self._below_a_root(name) != file}
         return self._gpu, self._left_out, frozenset(self._roots.items()), frozenset(apart)
 
     def name_of(self, entry: Entry) -> str:
-        """The module's dotted name; a file given by --plugin is a package of its own."""
+        """The module's dotted name; a file given by --plugin is its own package."""
         return entry.module if entry.version != "file" else f"plugin {entry.module}"
 
     def part_of(self, module: str, own: str) -> str:
@@ -261,7 +261,7 @@ class _Sources:
         return PARTS.get(rest.partition(".")[0], "core") if package == "compbench" else own
 
     def below(self, part: str, entry: Entry) -> Below:
-        """What an entry depends on; its own package is reported as `part`."""
+        """What an entry depends on; its own package is reported under `part`."""
         name = self.name_of(entry)
         if (part, name) not in self._below:
             hooks = [target for target in self.all_of(name) if part != "method" and target.name.startswith("compbench_")]
@@ -279,7 +279,7 @@ class _Sources:
         return [Target(name, definition) for definition in module.definitions] if module else []
 
     def reached(self, start: Iterable[Target]) -> set[Target]:
-        """Some definitions and all that they refer to, however far."""
+        """Some definitions and everything that they refer to, directly or indirectly."""
         found: set[Target] = set()
         waiting = list(start)
         while waiting:
@@ -290,7 +290,7 @@ class _Sources:
         return found
 
     def hashed(self, target: Target) -> DefinitionHashes:
-        """One definition; "" is what a module does besides defining."""
+        """The hashes of one definition; the name "" stands for statements of a module that define nothing."""
         if target not in self._hashed:
             local, chains = self._local(target)
             own, linked, onwards = [local], [local], []
@@ -307,7 +307,7 @@ class _Sources:
         return module.local(target.name, gpu=self._gpu)
 
     def _resolved(self, chain: Chain) -> tuple[list[Target], str]:
-        """The definitions of ours that a dotted name stands for, and what is left of it: all, of another's library."""
+        """Our definitions that a dotted name stands for, and the rest of the name; for other libraries, the whole name."""
         name, rest = chain
         for _ in range(LONGEST_WAY):
             if name.partition(".")[0] not in self._roots and name not in self._files:
@@ -344,7 +344,7 @@ class _Sources:
         if package not in self._roots or (package == "compbench" and self._is_left_out(rest)):
             return None
         if name == "compbench":
-            return self._roots[name] / "compbench" / "__init__.pyi"  # which says what its lazy names stand for
+            return self._roots[name] / "compbench" / "__init__.pyi"  # this says what its lazy names stand for
         path = self._roots[package].joinpath(*name.split("."))
         return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 

@@ -1,7 +1,7 @@
-"""Settings of methods, read from their source without importing it: a board is built, and a request checked, by a light process.
+"""Read settings of methods from their source without importing it, so that boards and request checks need only a light process.
 
-The file's `Method(name="cfg", settings=Settings, ...)`, or a function that is given both, names the class.  Its fields are those
-of the class and of its bases, in the same file or where it imports them from.  What cannot be read so is left out.
+The file's `Method(name="cfg", settings=Settings, ...)`, or a call of another function with both, names the class.  Its fields are
+those of the class and of its bases, in the same file or where it imports them from.  Anything that cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 
 DEEPEST = 8
-"""Greatest depth of base classes, and of names that stand for types, that is followed."""
+"""Largest depth to which base classes, and names that stand for types, are followed."""
 TYPES: dict[str, object] = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
 BOUNDS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "allow_inf_nan", "description")
-"""What of a `Field` is read, where it is a literal."""
+"""Arguments of a `Field` that are read if they are literals."""
 BASES = ("MethodSettings", "BaseModel")
 
 
@@ -36,13 +36,13 @@ def default_settings_of(entry: Entry) -> dict[str, Json]:
 
 
 def version_of(entry: Entry) -> int:
-    """The method's version: 1 where the source says none."""
+    """The method's version; 1 if the source has none."""
     version = _given(entry).get("version")
     return version.value if isinstance(version, ast.Constant) and isinstance(version.value, int) else 1
 
 
 def check_functions(entry: Entry) -> None:
-    """Raise CompbenchError where the source gives a method a number or a text in place of a function."""
+    """Raise CompbenchError if the source gives a method a number or a text instead of a function."""
     for name, value in _given(entry).items():
         if name in FUNCTIONS and isinstance(value, ast.Constant) and value.value is not None:
             wrong = f"{name} of method '{entry.name}' must be a function, got {value.value!r:.100}."
@@ -50,9 +50,9 @@ def check_functions(entry: Entry) -> None:
 
 
 def settings_class_of(entry: Entry) -> type[MethodSettings] | None:
-    """The settings of a method with the names, types and bounds that are literals in its source; None where a base is not found.
+    """A method's settings class with the names, types and bounds that are literals in its source; None if a base is not found.
 
-    What cannot be read has the type Any; where a class validates before pydantic does, all has.
+    A field that cannot be read has the type Any; if a class validates before pydantic does, all fields have.
     """
     settings = _settings(list(_given(entry).values()))
     read = _read(entry.file, settings, DEEPEST) if entry.file is not None and settings is not None else None
@@ -63,14 +63,14 @@ def settings_class_of(entry: Entry) -> type[MethodSettings] | None:
 
 
 class _Read(NamedTuple):
-    """What is known of a settings class: (type, Field) of each name, and whether pydantic alone says what a value may be."""
+    """What is known of a settings class: (type, Field) of each name, and whether pydantic alone validates values."""
 
     fields: dict[str, tuple[object, object]]
     plain: bool
 
 
 def _read(file: Path, reference: ast.expr, depth: int) -> _Read | None:
-    """A settings class and its bases; None where one of them is not found or is no ordinary one."""
+    """Read a settings class and its bases; None if one of them is not found or is not an ordinary class."""
     if _name(reference) in BASES:
         return _Read({}, True)
     found = _class(file, reference) if depth else None
@@ -96,7 +96,7 @@ def _read(file: Path, reference: ast.expr, depth: int) -> _Read | None:
 
 
 def _is_after(decorator: ast.expr) -> bool:
-    """Whether a decorator looks at a value only after pydantic has, or at none."""
+    """Whether a decorator sees a value only after pydantic validated it, or sees none."""
     if not isinstance(decorator, ast.Call):
         return _name(decorator) in ("property", "staticmethod", "classmethod", "cached_property")
     return any(keyword.arg == "mode" and _text(keyword.value) == "after" for keyword in decorator.keywords)
@@ -105,7 +105,7 @@ def _is_after(decorator: ast.expr) -> bool:
 def _field(file: Path, line: ast.AnnAssign) -> tuple[object, object]:
     known, default = _literal(file, _default(line.value) if line.value is not None else None)
     keywords = line.value.keywords if isinstance(line.value, ast.Call) else []
-    if not known:  # its default may be no value of the type that was read
+    if not known:  # its default may not have the type that was read
         return Any, Field(None, **_bounds(file, keywords, ("description",)))
     return _type(file, line.annotation, DEEPEST), Field(default, **_bounds(file, keywords))
 
@@ -116,7 +116,7 @@ def _bounds(file: Path, keywords: Sequence[ast.keyword], names: Sequence[str] = 
 
 
 def _type(file: Path, node: ast.expr, depth: int) -> Any:
-    """The type that an annotation stands for, as far as its source says; Any where it does not."""
+    """The type that an annotation stands for, as far as its source says; otherwise Any."""
     if not depth:
         return Any
     if isinstance(node, ast.Constant):
@@ -142,7 +142,7 @@ def _type(file: Path, node: ast.expr, depth: int) -> Any:
 
 
 def _assigned(file: Path, name: str) -> tuple[Path, ast.expr] | None:
-    """The expression that a module gives a name, here or where the name is imported from."""
+    """The expression assigned to a name, in this module or where the name is imported from."""
     for node in _tree(file).body:
         if isinstance(node, ast.Assign) and any(_name(target) == name for target in node.targets):
             return file, node.value
@@ -187,7 +187,7 @@ def _settings(given: Sequence[ast.expr]) -> ast.expr | None:
 
 
 def _given_to(tree: ast.Module, name: str) -> dict[str, ast.expr]:
-    """Arguments of the call that a name stands for."""
+    """Arguments of the call that is assigned to a name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and name in map(_name, node.targets):
             return {f"{name} {key}" if " " in key else key: value for key, value in _arguments(node.value).items()}
@@ -222,7 +222,7 @@ def _default(value: ast.expr) -> ast.expr | None:
 
 
 def _literal(file: Path, value: ast.expr | None) -> tuple[bool, object]:
-    """(whether it is known, value) of a literal, or of a name that the file gives one."""
+    """(whether it is known, value) of a literal, or of a name to which the file assigns one."""
     if isinstance(value, ast.Name):
         lines = (line for line in _tree(file).body if isinstance(line, ast.Assign))
         value = next((line.value for line in lines if any(_name(target) == value.id for target in line.targets)), None)
@@ -252,7 +252,7 @@ def _class(file: Path, reference: ast.expr) -> tuple[Path, ast.ClassDef] | None:
 
 
 def _file(module: str) -> Path | None:
-    """The source of one of our modules, found without importing it: only those of `compbench` are looked for."""
+    """The source of a module of `compbench`, found without importing it; None for other modules."""
     if not module.startswith("compbench."):
         return None
     spec = importlib.util.find_spec("compbench")
@@ -266,7 +266,7 @@ def _name(node: ast.AST) -> str:
 
 
 def _tree(file: Path) -> ast.Module:
-    """A file's tree, parsed again when the file has changed: a notebook reads its plugin once an edit."""
+    """A file's tree, parsed again when the file has changed, as between edits in a notebook."""
     try:
         state = file.stat()
     except OSError:

@@ -1,14 +1,14 @@
 """Remove text for people from a parsed module, so that a run's identity does not depend on its words.
 
-Two things go.  Arguments of `WORDS` (a task's notes and family, a field's description, ...) wherever they are passed; and then,
-in each function, local names that nothing reads any more, with the statements that only build them:
+Two things are removed: arguments of `WORDS` (a task's notes and family, a field's description, ...) wherever they are passed; and
+then, in each function, local names that nothing reads any more, with the statements that only build them:
 
-    words = "three modes" if far else "two"                 nothing else reads `words`: gone
+    words = "three modes" if far else "two"                 nothing else reads `words`: removed
     notes = []
-    if far: notes.append("the modes lie far apart")         gone, with its `if`
+    if far: notes.append("the modes lie far apart")         removed, with its `if`
     return Task(summary=f"{words} in the plane", notes=notes, ...)
 
-Only statements that plainly compute nothing are removed: a statement with a call stays, except `LIST_METHODS` and `QUESTIONS`.
+Only statements that clearly compute nothing are removed: a statement with a call stays, except `LIST_METHODS` and `QUESTIONS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 TASK_FACTS = frozenset({"family", "core", "files", "extra", "extra_for", "features"})
-"""Arguments of a task that say where it is listed, what it needs and what it offers to metrics; nothing computes with them."""
+"""Arguments of a task about its listing, its needs and its offers to metrics; nothing computes with them."""
 TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes", "real_pictures"}) | TASK_FACTS
 WORDS = {
     "Field": frozenset({"description"}),
@@ -27,15 +27,15 @@ WORDS = {
     "Method": frozenset({"search"}),
     "replace": TASK_WORDS,
 }
-"""Arguments that people read, or whose pictures they look at, by the name of what is called; `replace` is that of `dataclasses`,
-which copies a task."""
+"""Arguments that people read, or whose pictures they look at, by the name of the called function; `replace` is that of
+`dataclasses`, which copies a task."""
 SECOND = frozenset({"Task", "Metric"})
-"""These are called with the summary as the second positional argument."""
+"""Classes that take the summary as the second positional argument."""
 
 LIST_METHODS = frozenset({"append", "extend"})
-"""These calls add to a list of words."""
+"""Calls that add to a list of words."""
 QUESTIONS = frozenset({"startswith", "endswith"})
-"""These calls choose words and have no side effect."""
+"""Calls that choose words and have no side effect."""
 
 PLAIN = (
     ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Dict,
@@ -60,7 +60,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(*nodes: ast.AST) -> list[ast.AST]:
-    """Some nodes and all that lie below them, a node before what is below it."""
+    """Some nodes and all nodes below them, in preorder."""
     found = list(nodes)
     for node in found:
         found += children(node)
@@ -68,7 +68,7 @@ def walk(*nodes: ast.AST) -> list[ast.AST]:
 
 
 def without_prose(tree: ast.Module) -> ast.Module:
-    """The module itself, changed in place: without arguments that are words, and without what only made them."""
+    """The module, changed in place: without arguments that are words, and without statements that only made them."""
     for node in walk(tree):
         if isinstance(node, ast.Call):
             called = _last_name(node.func)
@@ -78,7 +78,7 @@ def without_prose(tree: ast.Module) -> ast.Module:
                 del node.args[1:2]
             words = WORDS.get(called, frozenset())
             if called == "replace" and not {"name", "family"} <= {keyword.arg for keyword in node.keywords}:
-                words -= TASK_FACTS  # a copy of something else may well have a `core` or `files` that counts
+                words -= TASK_FACTS  # a copy of another object may have a `core` or `files` that counts
             node.keywords = [keyword for keyword in node.keywords if keyword.arg not in words]
     for node in walk(tree):
         if isinstance(node, FUNCTIONS):
@@ -92,7 +92,7 @@ def _last_name(function: ast.expr) -> str:
 
 
 def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """Local names that statements build which can be taken out, and that no other statement reads or sets."""
+    """Local names that only removable statements build, and that no other statement reads or sets."""
     stored, added = Counter[str](), Counter[str]()
     for statement in _statements(function.body):
         if name := _built(statement):
@@ -106,7 +106,7 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a body and of the `if`s in it, which are what `_without` can take out."""
+    """The statements of a body and of the `if`s in it, which `_without` can remove."""
     for statement in body:
         yield statement
         if isinstance(statement, ast.If):
@@ -115,7 +115,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _built(statement: ast.stmt) -> str:
-    """The name that a statement builds and does nothing else: `name = plain`, `name += plain`, `name.append(plain)`; else ""."""
+    """The name that a statement only builds: `name = plain`, `name += plain`, `name.append(plain)`; else ""."""
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         target, value = statement.targets[0], statement.value
     elif isinstance(statement, ast.AugAssign | ast.AnnAssign) and statement.value is not None:
@@ -140,7 +140,7 @@ def _is_plain(value: ast.expr) -> bool:
 
 
 def _without(body: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
-    """A body without the statements that build some names, and without an `if` that has nothing left to do."""
+    """A body without the statements that build some names, and without an `if` that became empty."""
     left: list[ast.stmt] = []
     for statement in body:
         if _built(statement) in names:

@@ -36,26 +36,26 @@ CLASSES: dict[Kind, str] = {
     "metrics": "compbench.api.interfaces.Metric",
     "executors": "compbench.api.executor.Executor",
 }
-"""Class that each hook returns.  It is given by name, so that looking at a plugin imports nothing."""
+"""The class that each hook returns, by name, so that reading a plugin's metadata imports nothing."""
 FUNCTIONS = ("fit", "sample", "build", "extend", "evaluations", "shared_fit")
 """Fields of a Method that are functions, or None where they may be absent."""
 State = Literal["ok", "broken", "incompatible"]
 TASK_MAKERS = frozenset({"Task", "replace"})
-"""The calls that make a task; `replace` is that of `dataclasses`, which copies one."""
+"""The calls that make a task; `replace` is that of `dataclasses`, which copies a task."""
 NOTEBOOK = "notebook"
-"""Distribution of a method that does not come from a file."""
+"""The distribution name of a method that does not come from a file."""
 
 
 class Entry(NamedTuple):
-    """A plugin as its metadata describe it; nothing of it was imported.
+    """A plugin as described by its metadata; nothing of it was imported.
 
     Attributes:
-        name: of the entry point, which is the name of the method, task or metric.
-        distribution, version: what it came with; a file given by --plugin has its path as distribution.
+        name: name of the entry point, which is the name of the method, task or metric.
+        distribution, version: the package that it came with; a file given by --plugin has its path as distribution.
         module: its import path, or the file's path.
-        file: its source, if that could be located.
+        file: its source, if that was found.
         summary: first line of the module's docstring, or the line that begins with the name.
-        problem: why it cannot be used at all (duplicate name, no such module, syntax error); "" if nothing is known.
+        problem: why it cannot be used (duplicate name, no such module, syntax error); "" if no problem is known.
     """
 
     kind: Kind
@@ -69,19 +69,19 @@ class Entry(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """Hash of the plugin's file: part of a run's identity, so edited code is never taken for the old."""
+        """SHA-256 of the plugin's file."""
         return hashlib.sha256(self.file.read_bytes() if self.file else self.module.encode()).hexdigest()
 
 
 class Defined(NamedTuple):
-    """A method that a notebook or a script defined, and a file with the source of its definitions (`run.cell_source`)."""
+    """A method defined in a notebook or a script, and a file with the source of its definitions (`notebook.cell_source`)."""
 
     method: Method
     file: Path
 
 
 class LoadResult(NamedTuple):
-    """A plugin after an attempt to load it; `value` is the Method, Task or Metric if the state is ok."""
+    """The result of loading a plugin; `value` is the Method, Task or Metric if the state is ok."""
 
     entry: Entry
     state: State
@@ -90,7 +90,7 @@ class LoadResult(NamedTuple):
 
 
 class Registry:
-    """All that is installed, the files given by --plugin, and methods that Python code defined and handed over."""
+    """All installed plugins, the files given by --plugin, and methods that Python code defined and passed."""
 
     def __init__(self, files: tuple[Path, ...] = (), defined: tuple[Defined, ...] = ()) -> None:
         self._files, self._defined = files, defined
@@ -110,7 +110,7 @@ class Registry:
         return [entry.name for entry in self.entries(kind)]
 
     def entry(self, kind: Kind, name: str) -> Entry:
-        """The entry of a name.  Raises CompbenchError with a suggestion for an unknown one."""
+        """The entry with this name.  Raises CompbenchError with a suggestion if the name is unknown."""
         for entry in self.entries(kind):
             if entry.name == name:
                 return entry
@@ -126,13 +126,13 @@ class Registry:
     def load(self, kind: Literal["metrics"], name: str) -> Metric: ...
 
     @overload
-    def load(self, kind: Kind, name: str) -> Any: ...  # an Executor is of a floor above
+    def load(self, kind: Kind, name: str) -> Any: ...  # Executor belongs to a higher layer
 
     def load(self, kind: Kind, name: str) -> Any:
-        """The Method, Task or Metric of a name.
+        """The Method, Task or Metric with this name.
 
         Raises:
-            CompbenchError: unknown name, or the plugin is broken or incompatible, and why.
+            CompbenchError: the name is unknown, or the plugin is broken or incompatible; the message says why.
         """
         loaded = self.attempt(self.entry(kind, name))
         if loaded.state != "ok":
@@ -140,7 +140,7 @@ class Registry:
         return loaded.value
 
     def attempt(self, entry: Entry) -> LoadResult:
-        """Load one plugin in its own guard; whatever it raises becomes its state.  What is installed and sound is loaded once."""
+        """Load one plugin; any exception becomes its state.  Installed plugins that are ok are loaded only once."""
         if entry in self._loaded:
             return self._loaded[entry]
         found = self._attempt(entry)
@@ -168,13 +168,13 @@ class Registry:
 
 
 def _state_of_path() -> tuple[tuple[str, int], ...]:
-    """The folders that Python imports from, and when each last changed: to install or remove a distribution changes one."""
+    """The folders that Python imports from, and when each last changed; installing or removing a package changes one."""
     return tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder))
 
 
 @lru_cache(maxsize=16)
 def _installed(kind: Kind, state: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
-    """What is installed of a kind, while no folder of `sys.path` changes: chained runs ask for it again and again."""
+    """Installed plugins of a kind, cached while no folder of `sys.path` changes, because chained runs ask for them repeatedly."""
     return tuple(_entry(kind, point) for point in entry_points(group=f"compbench.{kind}"))
 
 
@@ -191,12 +191,12 @@ def _entry(kind: Kind, point: EntryPoint) -> Entry:
 
 @lru_cache(maxsize=64)
 def _owner(distribution: Distribution) -> tuple[str, str]:
-    """Name and version of a distribution, which parse its whole metadata at each look."""
+    """Name and version of a distribution, cached because each access parses its whole metadata."""
     return distribution.metadata["Name"], distribution.version
 
 
 def _file_entry(kind: Kind, path: Path) -> Entry:
-    if not os.path.isfile(path):  # unlike pathlib's, no error where a name is too long
+    if not os.path.isfile(path):  # unlike pathlib's, it raises no error if a name is too long
         raise CompbenchError(f"--plugin {path}: there is no such file.")
     summary, problem = _summary(path, path.stem)
     return Entry(kind, path.stem.replace("_", "-"), str(path), "file", str(path), path.resolve(), summary, problem)
@@ -262,22 +262,22 @@ def task_calls(file: Path) -> tuple[ast.Call, ...]:
 
 
 class _Source(NamedTuple):
-    """What is kept of a parsed file; `problem` says why it does not parse."""
+    """The cached facts of a parsed file; `problem` says why it does not parse."""
 
     docstring: str = ""
     problem: str = ""
     calls: tuple[ast.Call, ...] = ()
 
 
-@lru_cache(maxsize=256)  # a family's file is asked for once a task
+@lru_cache(maxsize=256)  # a family's file is read once per task
 def _source(file: Path) -> _Source:
-    """A source file, wholly parsed, so that a syntax error is seen without an import."""
+    """A source file, parsed completely, so that a syntax error is found without an import."""
     try:
         text = file.read_text("utf-8")
         tree = ast.parse(text, file.name)
     except (SyntaxError, ValueError, OSError) as error:
         return _Source(problem=f"{type(error).__name__}: {error}")
-    nodes = ast.walk(tree) if re.search(r"\bfamily\s*=", text) else ()  # to walk a file takes half as long as to parse it
+    nodes = ast.walk(tree) if re.search(r"\bfamily\s*=", text) else ()  # walking a file takes half as long as parsing it
     calls = tuple(node for node in nodes if isinstance(node, ast.Call) and _called(node) in TASK_MAKERS)
     return _Source(ast.get_docstring(tree) or "", "", calls)
 
@@ -303,7 +303,7 @@ def _check_api(module: ModuleType) -> None:
 
     wanted = getattr(module, "COMPBENCH_API", API_VERSION)
     if wanted != API_VERSION:
-        raise CompbenchError(f"written for COMPBENCH_API {wanted}, this compbench has {API_VERSION}; update the older.")
+        raise CompbenchError(f"written for COMPBENCH_API {wanted}, this compbench has {API_VERSION}; update the older one.")
 
 
 def _hooked(module: ModuleType, entry: Entry) -> object:
@@ -327,7 +327,7 @@ def _hooked(module: ModuleType, entry: Entry) -> object:
         raise CompbenchError(f"{entry.module} has no @hookimpl def compbench_{entry.kind}() that returns one.")
     by_name = {value.name: value for value in values}
     if len(by_name) < len(values):
-        raise CompbenchError(f"{entry.module} returns two {entry.kind} of one name.")
+        raise CompbenchError(f"{entry.module} returns two {entry.kind} with the same name.")
     if entry.name in by_name:
         return by_name[entry.name]
     raise CompbenchError(f"{entry.module} offers {', '.join(sorted(by_name))}, not '{entry.name}': rename one.")
@@ -340,7 +340,7 @@ def _class_of(kind: Kind) -> type:
 
 
 def _check_classes(group: object, kind: Kind) -> None:
-    """A hook returns a tuple or a list of its kind's class.  Raises CompbenchError."""
+    """Raise CompbenchError unless a hook returned a tuple or a list of its kind's class."""
     found = "" if isinstance(group, tuple | list) else type(group).__name__
     for value in group if isinstance(group, tuple | list) else ():
         if not isinstance(value, _class_of(kind)):
@@ -354,7 +354,7 @@ def _check_classes(group: object, kind: Kind) -> None:
 
 
 def _missing(error: ModuleNotFoundError, entry: Entry) -> tuple[State, str]:
-    """A missing package makes a plugin incompatible; a missing part of itself makes it broken."""
+    """State and reason of a plugin with a missing import: incompatible if it is a package, broken if it is its own part."""
     missing = (error.name or "").split(".")[0]
     if missing == entry.module.split(".")[0]:
         return "broken", f"its own module '{error.name}' is missing; reinstall {entry.distribution}."

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 COMPBENCH = "compbench"
 """The distribution whose metrics score every task that names none."""
 OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
-"""These fields of a spec name the code that ran it; they do not belong to the request."""
+"""Fields of a spec that name the code of the run; they do not belong to the request."""
 
 
 def task_of(request: RunRequest, registry: Registry) -> Task:
@@ -51,9 +51,9 @@ def check_extra(entry: Entry, folder: Path, asked: str) -> None:
     """Raise CompbenchError with the install line if a task needs packages that are not installed.
 
     Args:
-        entry: the task's.
-        folder: where official data files lie.
-        asked: which data the run asks for: "auto", "official" or "embedded".
+        entry: the task's entry.
+        folder: folder of official data files.
+        asked: the requested data source: "auto", "official" or "embedded".
     """
     if missing := missing_extra(entry, folder, asked):
         raise CompbenchError(f"task '{entry.name}' needs packages that are not installed: pip install '{missing}'")
@@ -63,10 +63,10 @@ def configured(task: Task, overrides: Mapping[str, Json]) -> Task:
     """A task under the `task.NAME` settings among some overrides; `task.shots` is a setting of every task.
 
     Raises:
-        CompbenchError: it has no such setting, or does not take the value.
+        CompbenchError: the task has no such setting, or does not accept the value.
     """
     changed = _with_prefix(overrides, "task.")
-    shots = 0 if SETTING in type(task.settings).model_fields else changed.pop(SETTING, 0)  # a stranger's task may have its own
+    shots = 0 if SETTING in type(task.settings).model_fields else changed.pop(SETTING, 0)  # a task may have its own
     if changed:
         if task.configure is None:
             raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
@@ -87,12 +87,12 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
 
 
 def check_request(request: RunRequest, registry: Registry) -> None:
-    """Find what is wrong with a request's settings where that takes neither torch nor a process of the method's.
+    """Check a request's settings as far as that needs neither torch nor a process for the method.
 
-    The source of the method says names, types and bounds; what it does not say is found when the method is loaded.
+    Names, types and bounds are read from the method's source; other errors are found when the method is loaded.
 
     Raises:
-        CompbenchError: a setting that method, task or budget does not have or take, or a method that cannot work.
+        CompbenchError: method, task or budget lacks a setting or refuses its value, or the method cannot work.
     """
     entry = registry.entry("methods", request.method)
     check_functions(entry)
@@ -104,7 +104,7 @@ def check_request(request: RunRequest, registry: Registry) -> None:
 
 
 def why_not(method: Method, task: Task) -> str:
-    """Why a method cannot work on a task, in one sentence; "" where it can.  Nothing is trained or opened to know it."""
+    """Why a method cannot work on a task, in one sentence; "" if it can.  Nothing is trained or opened for this."""
     implied: dict[Need, bool] = {"scores": method.oracle, "silos": not (method.pools_silos or method.one_silo)}
     needs = (*method.needs, *(need for need, implies in implied.items() if implies))
     lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
@@ -118,17 +118,17 @@ def why_not(method: Method, task: Task) -> str:
 
 
 def metrics_of(task: Task, registry: Registry, more: Sequence[str] = ()) -> dict[str, Metric]:
-    """The metrics that a task scores by: those that it names, else compbench's own and its distribution's of its event's kind.
+    """The metrics of a task: those that it names, else those of compbench and of its package for its kind of event.
 
-    A metric of another package is imported only where the task or the run names it: its import could change what others compute.
+    A metric of another package is imported only if the task or the run names it, because its import could change other results.
 
     Args:
-        task, registry: whose metrics, and where they are found.
-        more: metrics that the run names besides.
+        task, registry: the task, and the registry with the metrics.
+        more: additional metrics that the run names.
 
     Raises:
-        CompbenchError: a metric that is named, or that the task's ranking score comes from, is missing, does not load, or is of
-            other kinds of events, or needs features that the task does not extract.
+        CompbenchError: a named metric, or the one of the task's ranking score, is missing, does not load, is for other kinds of
+            events, or needs features that the task does not extract.
     """
     owners = {COMPBENCH, *(entry.distribution for entry in registry.entries("tasks") if entry.name == task.name)}
     known = [
@@ -154,7 +154,7 @@ def metrics_of(task: Task, registry: Registry, more: Sequence[str] = ()) -> dict
 
 
 def with_its_features(metric: Metric) -> Metric:
-    """The metric, which gets the features that it declares; any others are refused when it asks for them."""
+    """The metric with access to the features that it declares; a request for others is refused."""
     plain = metric.compute
     if plain is None:
         return metric
@@ -181,7 +181,7 @@ def task_context(
     cache: Path,
     metrics: dict[str, Metric] | None = None,
 ) -> TaskContext:
-    """What the harness gives a task; `metrics` for the referee alone, which scores by them."""
+    """What the harness gives a task; only the referee, which scores, gets `metrics`."""
     return TaskContext(
         device=device,
         precision="bf16" if precision == "bf16" else "fp32",
@@ -195,9 +195,9 @@ def task_context(
 
 
 def check_same(here: RunSpec, expected: RunSpec) -> None:
-    """Raise CompbenchError naming what of an expected spec is asked for otherwise here.
+    """Raise CompbenchError if a spec differs from the expected one in anything that was requested; the message names it.
 
-    Code and versions may be others, and there may be settings that the expected spec did not have: `reproduce` says which.
+    Code and versions may differ, and there may be settings that the expected spec did not have: `reproduce` reports them.
     """
     found, wanted = here.model_dump(mode="json"), expected.model_dump(mode="json")
     for name, was in wanted.items():
@@ -228,7 +228,7 @@ def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, optio
         found = type(model).model_validate({**model.model_dump(), **changed})
     except ValidationError as error:
         first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""  # what follows names the alternative of a union that failed
+        key = str(first["loc"][0]) if first["loc"] else ""  # the rest names the failed alternative of a union
         raise CompbenchError(
             f"{option} {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
         ) from error
@@ -237,7 +237,7 @@ def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, optio
 
 
 def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
-    """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so both would become the identity of none."""
+    """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so its identity would be that of null."""
     for name, value in values.items():
         try:
             json.dumps(value, allow_nan=False, default=list)
@@ -246,7 +246,7 @@ def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
 
 
 def contrast(was: str, now: str, most: int = 200) -> tuple[str, str]:
-    """Two long texts from where they begin to differ, each cut to `most` characters: what is left out of both is the same."""
+    """The parts of two long texts from where they begin to differ, each cut to `most` characters."""
     start = next((place for place, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now)))
     start = max(0, start - most // 4) if max(len(was), len(now)) > most else 0
     return _excerpt(was, start, most), _excerpt(now, start, most)

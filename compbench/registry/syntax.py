@@ -1,4 +1,4 @@
-"""Split a module's source into definitions: the text of each without comments and layout, and the names that it refers to."""
+"""Split a module's source into definitions, each with its text without comments and layout, and the names it refers to."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import NamedTuple
 from compbench.registry.prose import children, without_prose
 
 Chain = tuple[str, tuple[str, ...]]
-"""A chain is a module, where the search begins, and the dotted name to find in it."""
+"""A module in which a search begins, and the dotted name to find in it."""
 
 GPU_ONLY: Chain = ("compbench.system.devices", ("on_gpu",))
 """This function returns False on a CPU: the body of `if on_gpu(device): ...` does not count as code that a CPU runs."""
 
 MARKS: tuple[Chain, ...] = (("compbench.system.condition_counts", ("regressed",)), ("compbench", ("regressed",)))
-"""A statement that calls this function with plain names tells the harness what to count; nothing that is computed needs it."""
+"""A statement that calls this function with plain names only tells the harness what to count; no result depends on it."""
 
 LOCKS: tuple[Chain, ...] = (("fcntl", ("flock",)), ("compbench.system.files", ("lock",)))
-"""A statement that calls one of these waits until another process has made a file; no number depends on it."""
+"""A statement that calls one of these waits until another process has made a file; no result depends on it."""
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -32,13 +32,13 @@ NAMED = (*DEFINITIONS, ast.ExceptHandler)
 DOTTED = (ast.Name, ast.Attribute)
 PLACES = (ast.Name, ast.Attribute, ast.Subscript)
 NOT_ENTERED = (*SCOPES, *COMPREHENSIONS, ast.ClassDef)
-"""Names that these bind are their own."""
+"""Nodes with their own scope."""
 UNWRITTEN = frozenset({"ctx", "type_comment", "kind", "type_params"})
-"""Fields of nodes that change nothing, or that not every Python has."""
+"""Fields of nodes that do not change the meaning, or that not every Python version has."""
 
 
 class Target(NamedTuple):
-    """One definition: a module and a name at its top; "" is all that the module does besides defining."""
+    """One definition: a module and a top-level name; "" stands for its statements that define nothing."""
 
     module: str
     name: str
@@ -48,9 +48,9 @@ class Module:
     """A parsed module.
 
     Attributes:
-        name: dotted.
+        name: its dotted name.
         definitions: name -> the statements that define it, in order.
-        imports: name at the top -> where it comes from.
+        imports: top-level name -> where it comes from.
     """
 
     def __init__(self, name: str, package: str) -> None:
@@ -60,7 +60,7 @@ class Module:
         self._local: dict[tuple[str, bool], tuple[str, tuple[Chain, ...]]] = {}
 
     def local(self, name: str, *, gpu: bool = True) -> tuple[str, tuple[Chain, ...]]:
-        """(hash of a definition's own text, what it refers to in order of appearance), with what only a GPU runs or without."""
+        """(hash of a definition's own text, its references in order of appearance), with or without GPU-only code."""
         if (name, gpu) not in self._local:
             writer = _Writer(self, gpu=gpu)
             text = "\n".join(writer.statements(self.definitions.get(name, [])))
@@ -89,7 +89,7 @@ def parse(source: str, name: str, *, is_package: bool = False) -> Module:
 
 
 def _take_up(module: Module, statement: ast.stmt) -> None:
-    """Enter one statement at the top of a module under every name that it binds."""
+    """Store a top-level statement of a module under every name that it binds."""
     if isinstance(statement, ast.If) and _is_for_type_checkers(statement.test):
         for inner in statement.orelse:
             _take_up(module, inner)
@@ -108,12 +108,12 @@ def _is_for_type_checkers(test: ast.expr) -> bool:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether a statement is a string that stands alone: a docstring, of whatever."""
+    """Whether a statement is only a string: a docstring of any kind."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _imported(module: Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Chain]]:
-    """Names that imports among some nodes bind."""
+    """Names bound by imports among some nodes."""
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
@@ -125,7 +125,7 @@ def _imported(module: Module, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, C
 
 
 def _own_nodes(*nodes: ast.AST) -> list[ast.AST]:
-    """Some nodes and what lies in their scope, in order: functions, classes and comprehensions are given, but not entered."""
+    """Some nodes and the nodes in their scope, in order; functions, classes and comprehensions are listed, but not entered."""
     found, waiting = [], list(reversed(nodes))
     while waiting:
         node = waiting.pop()
@@ -167,9 +167,9 @@ def _locals(function: Scope, nodes: Iterable[ast.AST]) -> set[str]:
 
 
 class _Writer:
-    """Statements as canonical text.  The same on every Python: empty fields are left out.
+    """Write statements as canonical text, the same on every Python version: empty fields are left out.
 
-    A name that comes from elsewhere is written as a number, wherever it comes from; what it stands for, `chains` says.
+    A name from elsewhere is written as a number; `chains` says what it stands for.
     """
 
     def __init__(self, module: Module, *, gpu: bool) -> None:
@@ -228,7 +228,7 @@ class _Writer:
         return f"{type(node).__name__}({getattr(node, 'name', '')},{names},[{','.join(around)}],[{','.join(inside)}])"
 
     def _is_mark(self, node: ast.stmt) -> bool:
-        """Whether a statement is `regressed(a, b.c)`, of names and attributes alone, or `lock(a, wait=True)`, with constants."""
+        """Whether a statement is `regressed(a, b.c)`, with only names and attributes, or `lock(a, wait=True)`, with constants."""
         call = node.value if isinstance(node, ast.Expr) else None
         if not isinstance(call, ast.Call) or not all(map(_dotted, call.args)):
             return False
@@ -237,7 +237,7 @@ class _Writer:
         return (called in MARKS and not call.keywords) or (called in LOCKS and constants)
 
     def _is_for_gpus(self, node: ast.stmt) -> bool:
-        """Whether a statement is `if on_gpu(device): ...` without an else, of a name or an attribute; `and` may follow."""
+        """Whether a statement is `if on_gpu(device): ...` without an else, with a name or an attribute; `and` may follow."""
         test = node.test if isinstance(node, ast.If) and not node.orelse else None
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             test = test.values[0]
@@ -253,7 +253,7 @@ class _Writer:
         return f"@{len(self.chains)}"
 
     def _stands_for(self, parts: list[str]) -> Chain | None:
-        """What a dotted name comes from, if it is of this module's top or imported; None for a function's own and builtins."""
+        """The origin of a dotted name that is top-level here or imported; None for a function's own names and builtins."""
         if not parts:
             return None
         for own, imported in reversed(self._scopes):
@@ -273,7 +273,7 @@ class _Writer:
 
 
 def _dotted(node: ast.AST) -> list[str]:
-    """The parts of `a.b.c`; none of anything else."""
+    """The parts of `a.b.c`; [] for any other node."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
