@@ -22,6 +22,9 @@ from compbench.system.home import FROM_DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+MANY = 1_000
+"""A session of more tests than this has some whose processes are forks of the template."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if worker := getattr(config, "workerinput", None):
@@ -44,7 +47,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [items[place] for place in order]
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput") and len(session.items) > MANY:
+        template.TEMPLATE.place()  # it loads while the first tests run
     _keep_what_lives()
     atexit.register(gc.unfreeze)  # or libraries complain of what is left
 
