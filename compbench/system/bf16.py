@@ -2,9 +2,10 @@
 
     y = bf16(fp32(a) @ fp32(b)),    and the same of convolutions and attention
 
-This is what processors with bf16 compute: factors of 8 significant bits, sums in fp32, one rounding of the result.  Samples
-differ from theirs by the order of the sums, as those of any two processors do; attention also keeps its weights in fp32.
-Torch's own kernels for other CPUs go through single numbers (`tests/benchmarks/test_bf16_speed.py`).
+Processors with bf16 compute the same: factors with 8 significant bits, sums in fp32, one rounding of the result.  Samples differ
+from theirs by the order of the sums, as between any two processors; attention also keeps its weights in fp32.  Torch's own
+kernels
+for other CPUs process numbers one by one (`tests/benchmarks/test_bf16_speed.py`).
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ PRODUCTS = frozenset(
 )
 """All results of these operators have the precision of the first argument."""
 ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
-"""Its second result, the logarithms of the weights' sums, is fp32 in any precision."""
+"""The second result of this operator, the logarithms of the weights' sums, is fp32 in any precision."""
 
 
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
-    """What a run in a precision is entered with: `wide_products` for bf16 on a CPU that is not fast at it, else nothing.
+    """The context for a run in a precision: `wide_products` for bf16 on a CPU without fast bf16, else no change.
 
-    On a GPU images keep their layout (`gpu_layout`).
-    On a CPU the process's group norms take stacked images of any layout from then on, and in bf16 the faster layout.
-    With several threads, these share bf16 gradients of convolutions without a wait.
+    On a GPU images keep their layout (`gpu_layout`).  On a CPU, from then on, the process's group norms accept stacked images
+    in any
+    layout, and in bf16 use the faster layout.  Several threads share bf16 gradients of convolutions without waiting.
     """
     if device.type != "cpu":
         return layout_kept()
@@ -62,22 +63,22 @@ def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractConte
 
 
 def wide_products() -> contextlib.AbstractContextManager[object]:
-    """While it is entered, products of bf16 tensors on a CPU are computed in fp32 and rounded once."""
+    """A context in which products of bf16 tensors on a CPU are computed in fp32 and rounded once."""
     return WideKernels() if CAN_WRAP else WideDispatch()  # type: ignore[no-untyped-call]
 
 
 class WideKernels(contextlib.AbstractContextManager[None]):
-    """By wrapping torch's kernels: no other operator is slowed down (`tests/benchmarks/test_bf16_speed.py`)."""
+    """`wide_products` by wrapping torch's kernels, which slows no other operator (`tests/benchmarks/test_bf16_speed.py`)."""
 
     def __enter__(self) -> None:
         self._library = wrapped({operator: functools.partial(_of_kernel, operator) for operator in (*PRODUCTS, ATTENTION)})
 
     def __exit__(self, *error: object) -> None:
-        del self._library  # and torch forgets what was wrapped
+        del self._library  # deleting it unregisters the kernels
 
 
 class WideDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """By a look at every operator of this thread, for a torch that lets no kernel be wrapped."""
+    """`wide_products` by intercepting every operator of this thread, for a torch without access to its kernels."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Sequence[type], args: Sequence[object] = (), kwargs: Mapping[str, object] | None = None
@@ -92,7 +93,7 @@ def _of_kernel(operator: OpOverload, kernel: Kernel, keys: object, *args: object
 
 
 def _widened(operator: OpOverload, call: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """The operator's result by `call`, in fp32 and rounded where its first argument is bf16."""
+    """The operator's result by `call`, computed in fp32 and rounded if its first argument is bf16."""
     first = args[0]
     if not isinstance(first, Tensor) or first.dtype is not torch.bfloat16:
         return call(*args, **kwargs)

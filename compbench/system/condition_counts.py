@@ -1,10 +1,11 @@
-"""Count conditions by how many factors they tell: those that a fit regresses on, and those that a sampler asks for.
+"""Count conditions by their number of factors with a value: those that a fit regresses on, and those that a sampler requests.
 
-    n_k = #{rows of a batch whose condition tells k of F factors},  k = 0 (NULL), ..., F (the whole condition)
+n_k = #{rows of a batch whose condition has values of k of F factors},  k = 0 (NULL), ..., F (the whole condition)
 
-A loss says which conditions it compares with data: `regressed(condition)`.  A condition that a penalty alone asks for is not
-regressed on.  The statement computes nothing that the loss uses, so a run's identity does not depend on it (`registry.syntax`).
-Counts stay on the device until they are read: nothing waits for a GPU in a step.
+A loss reports the conditions that it compares with data: `regressed(condition)`.  A condition that only a penalty uses is not
+regressed on.  The statement computes nothing that the loss uses, so a run's identity does not depend on it
+(`registry.syntax`).
+Counts stay on the device until they are read, so no step waits for a GPU.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class ConditionCounts:
 
         Args:
             condition: (..., F); a negative value is an open factor.
-            kind: (B,), if only a part of a whole condition (B, F) was told: 0 all of it, 1 nothing, 2 + k factor k alone
-                (the order of `flow.masking.sub_conditions`).
+            kind: (B,), if only a part of a whole condition (B, F) was used: 0 all of it, 1 nothing, 2 + k only factor k (the
+                order of `flow.masking.sub_conditions`).
         """
         import torch
 
@@ -56,7 +57,7 @@ _open: list[ConditionCounts] = []
 
 @contextlib.contextmanager
 def counting() -> Iterator[ConditionCounts]:
-    """Count what losses of this process say that they regress on while the block runs."""
+    """Count the conditions that losses of this process report with `regressed` while the block runs."""
     counts = ConditionCounts()
     _open.append(counts)
     try:
@@ -66,9 +67,9 @@ def counting() -> Iterator[ConditionCounts]:
 
 
 def regressed(condition: Tensor, kind: Tensor | None = None) -> None:
-    """Say which conditions a loss compares with data; see `ConditionCounts.add`.
+    """Report the conditions that a loss compares with data; see `ConditionCounts.add`.
 
-    A loss that is compiled whole is not counted.
+    A loss that is compiled as a whole is not counted.
     """
     import torch
 

@@ -1,16 +1,16 @@
-"""Torch's CPU kernels, called in the layout that they take or are fast in: group norms of narrow and of stacked images.
+"""Call torch's CPU kernels in a layout that they accept or are fast in: group norms of narrow and of stacked images.
 
     y = gamma (x - mean_g) / sqrt(var_g + eps) + beta,    x (N, C, H, W), a mean and a variance for each of G groups
 
 Networks keep images channels-last, for their convolutions.
 
-Narrow groups: in bf16, torch's channels-last kernel goes through a group's C / G neighbours one by one where they do not fill a
-vector register.  That takes several times as long as a copy to the contiguous layout, the same kernel there and a copy back
+Narrow groups: in bf16, torch's channels-last kernel processes a group's C / G channels one by one if they do not fill a vector
+register.  That takes several times as long as copying to the contiguous layout, the same kernel there and a copy back
 (`tests/benchmarks/test_narrow_norm_speed.py`).  Results differ by the order of the sums.
 
-Stacked networks (`torch.vmap`): before torch 2.14, `F.group_norm` asks a CPU's images how they lie, which it cannot be told of
-stacked ones ("NYI: querying is_contiguous inside of vmap").  Copied to the contiguous layout first, they are normed alike.
-Silos' networks are trained channels-last, so methods that ask peers or teachers side by side ended in that error.
+Stacked networks (`torch.vmap`): before torch 2.14, `F.group_norm` on a CPU asks for the layout of its images, which fails for
+stacked images ("NYI: querying is_contiguous inside of vmap").  After a copy to the contiguous layout the result is the same.
+Silos' networks are trained channels-last, so methods that evaluate peers or teachers side by side would end in that error.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ CAN_WRAP = hasattr(torch.library, "get_kernel")
 """True if this torch gives access to its kernel, so that our kernel can call it."""
 
 Kernel = Callable[..., object]
-"""A kernel of torch's; it takes the dispatch keys before its arguments."""
+"""A torch kernel, which takes the dispatch keys before its arguments."""
 Norm = Callable[..., tuple[Any, ...]]
 
 VECTOR = 16
-"""From this number of channels per group the channels-last kernel is fast without our help."""
+"""With at least this number of channels per group, the channels-last kernel is fast by itself."""
 MAP = 1024
-"""From this number of pixels torch uses another channels-last kernel, which is fast for narrow groups too."""
+"""With at least this number of pixels, torch uses another channels-last kernel, which is fast for narrow groups too."""
 
 
 def wrapped(ways: Mapping[OpOverload, Kernel]) -> torch.library.Library:
-    """Let operators on this process's CPU go through `way(torch's own kernel, keys, *arguments)` from now on.
+    """Route operators on this process's CPU through `way(torch's own kernel, keys, *arguments)` from now on.
 
     Returns:
-        what holds the wrapped kernels: torch forgets them with it.
+        the library that holds the wrapped kernels; deleting it restores torch's kernels.
     """
     library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
@@ -54,7 +54,7 @@ def wrapped(ways: Mapping[OpOverload, Kernel]) -> torch.library.Library:
 
 @functools.cache
 def torchs_own(operator: OpOverload) -> Kernel:
-    """Torch's kernel of an operator on a CPU, as it is before it is wrapped."""
+    """Torch's kernel of an operator on a CPU, before it is wrapped."""
     kernel: Kernel = torch.library.get_kernel(operator, "CPU").call_boxed
     return kernel
 
@@ -64,7 +64,7 @@ def lay_out_narrow_norms() -> torch.library.Library | None:
     """Let group norms on this process's CPU take the faster layout from now on.
 
     Returns:
-        what holds the wrapped kernels, as torch forgets them with it; None where this torch lets no kernel be wrapped.
+        the library that holds the wrapped kernels, whose deletion restores torch's; None if this torch gives no access to them.
     """
     if not CAN_WRAP:
         return None
@@ -73,7 +73,7 @@ def lay_out_narrow_norms() -> torch.library.Library | None:
 
 
 def is_narrow(x: Tensor, groups: int) -> bool:
-    """Whether images (N, C, H, W) would go through torch's slow kernel."""
+    """Whether torch would use its slow kernel for images (N, C, H, W)."""
     return (
         x.dtype is torch.bfloat16
         and x.ndim == 4
@@ -106,13 +106,13 @@ def _channels_last(x: Tensor) -> Tensor:
 
 @functools.cache
 def accept_stacked_norms() -> None:
-    """Let `F.group_norm` take stacked images in any layout from now on, where this process's torch does not by itself."""
+    """Let `F.group_norm` accept stacked images in any layout from now on, if this process's torch does not."""
     if not takes_stacked(F.group_norm):
         F.group_norm = contiguous_where_stacked(F.group_norm)
 
 
 def takes_stacked(norm: Callable[..., Tensor]) -> bool:
-    """Whether a group norm takes two stacked images, (2, 1, 3, 2, 2), that lie channels-last."""
+    """Whether a group norm accepts two stacked images, (2, 1, 3, 2, 2), in channels-last layout."""
     images = torch.zeros(2, 1, 2, 2, 3).movedim(-1, 2)
     try:
         torch.vmap(lambda image: norm(image, 1))(images)
@@ -122,7 +122,7 @@ def takes_stacked(norm: Callable[..., Tensor]) -> bool:
 
 
 def contiguous_where_stacked(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same norm, which copies stacked images to the contiguous layout first."""
+    """The same norm, applied after stacked images are copied to the contiguous layout."""
 
     @functools.wraps(norm)
     def normed(input: Tensor, *rest: object, **named: object) -> Tensor:

@@ -1,4 +1,4 @@
-"""Devices: which device a run gets, its class on the boards, and the precision in which it is fast."""
+"""Devices: the device of a run, its class on boards, and the precision in which it is fast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def resolve(device: str) -> torch.device:
     """The device of a name: "auto" is the first GPU, else the CPU.
 
     Raises:
-        CompbenchError: no such device here.
+        CompbenchError: this machine has no such device.
     """
     import torch
 
@@ -47,15 +47,16 @@ def on_gpu(device: torch.device) -> bool:
     """Whether a device is a GPU.
 
     The identity of a run on a CPU leaves out each statement `if on_gpu(device): ...` without an else, since such a run never
-    executes its body (`compbench.registry.meaning`): a faster way for GPUs leaves records of CPUs as they are.
+    executes
+    its body (`compbench.registry.meaning`).  So faster code for GPUs does not change the identity of CPU records.
     """
     return device.type == "cuda"
 
 
 def start_cuda(nodes: Path = Path("/dev")) -> bool:
-    """Load CUDA's driver library into this process, if this machine has a GPU's device files; whether it is loaded.
+    """Load CUDA's driver library into this process, if this machine has a GPU's device files; return whether it is loaded.
 
-    Called before a sandbox closes around the process: some drivers do not start inside one.  No memory of a device is taken.
+    Call it before a sandbox closes around the process, because some drivers do not start inside one.  It allocates no GPU memory.
     """
     if not any(any(nodes.glob(pattern)) for pattern in ("nvidiactl", "nvidia[0-9]*", "dxg", "nvhost-ctrl*")):
         return False
@@ -67,23 +68,23 @@ def start_cuda(nodes: Path = Path("/dev")) -> bool:
 
 
 def device_class(device: torch.device) -> str:
-    """What boards group speeds by: "cpu", or the GPU's name."""
+    """The name by which boards group speeds: "cpu", or the GPU's name."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 Precision = Literal["fp32", "bf16", "tf32"]
-"""bf16 is autocast; tf32 is fp32 with products rounded to 10 bits, which GPUs have; fp32 rounds nothing."""
+"""bf16 is autocast; tf32 is fp32 with factors rounded to 10 bits, only on GPUs; fp32 rounds nothing."""
 
 
 def precision(asked: Precision | Literal["auto"], device: torch.device) -> Precision:
-    """The precision that "auto" means: bf16 autocast where the device computes it faster than fp32.
+    """Resolve a precision; "auto" means bf16 autocast if the device computes it faster than fp32.
 
     Networks of vectors keep their first and last maps in fp32, so that positions are not rounded.
 
     Raises:
-        CompbenchError: the device does not have it.
+        CompbenchError: the device does not have the precision.
     """
     if asked == "tf32" and device.type != "cuda":
         raise CompbenchError("--precision tf32: a CPU has no tf32 products; use fp32 or bf16, or a GPU (--device cuda).")
@@ -93,9 +94,9 @@ def precision(asked: Precision | Literal["auto"], device: torch.device) -> Preci
 
 
 def set_up(device: torch.device, precision: str) -> None:
-    """Let a GPU round products to TF32 only where that was asked for, and let it choose each convolution's fastest algorithm.
+    """Let a GPU round products to TF32 only if that was requested, and let it choose each convolution's fastest algorithm.
 
-    Torch's own default rounds convolutions and not matrix products, which is neither precision.
+    Torch's own default rounds convolutions but not matrix products, which corresponds to neither precision.
     """
     import torch
 
@@ -107,8 +108,9 @@ def set_up(device: torch.device, precision: str) -> None:
 def has_fast_bf16(device: torch.device) -> bool:
     """Whether the hardware multiplies bf16 faster than fp32.
 
-    Intel's AVX-512 does not (a step takes 1.5 times as long: `tests/benchmarks/test_bf16_speed.py`); its processors are fast by
-    AMX, which a virtual machine may hide.  AMD's AVX-512 does.
+    Intel's AVX-512 does not (a step takes 1.5 times as long: `tests/benchmarks/test_bf16_speed.py`); Intel processors are fast
+    with
+    AMX, which a virtual machine may hide.  AMD's AVX-512 is fast.
     """
     import torch
 
@@ -119,12 +121,12 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def has_x86_bf16() -> bool:
-    """Whether the CPU has bf16 products for which oneDNN's convolutions have kernels of their own (AVX-512 or AMX)."""
+    """Whether the CPU has bf16 products for which oneDNN has special convolution kernels (AVX-512 or AMX)."""
     return bool({"amx_bf16", "avx512_bf16"} & set(_cpu_flags()))
 
 
 def cpu_name() -> str:
-    """The processor's name as the kernel gives it."""
+    """The processor's name according to the kernel."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
@@ -134,28 +136,30 @@ def num_cores() -> int:
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Variables with which a child process gets that many CPU threads, which sleep while they wait for each other.
+    """Variables that give a child process this many CPU threads, which sleep while they wait for each other.
 
-    Threads that spin while they wait (the default) take the core that the one they wait for needs, if others use it too
-    (`experiments/busy_core.py` measures it).
+    By default threads spin while they wait.  If other processes use the cores too, a spinning thread takes the core that the
+    thread
+    it waits for needs (`experiments/busy_core.py` measures it).
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**dict.fromkeys(names, str(threads)), WAITS: "PASSIVE"}
 
 
 WAITS = "OMP_WAIT_POLICY"
-"""This variable says how torch's threads wait for each other (PASSIVE threads sleep); it is read when torch is loaded."""
+"""The variable that says how torch's threads wait for each other (PASSIVE: they sleep); it is read when torch is loaded."""
 
 
 @contextlib.contextmanager
 def own_threads(threads: int = 0) -> Iterator[None]:
-    """For work of ours in a user's own process, a notebook's say: torch's threads do not spin, and are given back after it.
+    """A context for our work in a user's process, such as a notebook: torch's threads do not spin, and are restored afterwards.
 
-    How threads wait is settled when torch is loaded, which no context can change.  So torch uses one thread, unless a number is
-    asked for or `OMP_WAIT_POLICY` is PASSIVE.
+    The way that threads wait is fixed when torch is loaded, and no context can change it.  So torch uses one thread, unless a
+    number is
+    requested or `OMP_WAIT_POLICY` is PASSIVE.
 
     Args:
-        threads: that many; 0 where none is asked for.
+        threads: number of threads; 0 if none is requested.
     """
     import torch
 
@@ -168,35 +172,35 @@ def own_threads(threads: int = 0) -> Iterator[None]:
 
 
 SPARE_CORES = 0.3
-"""If threads and other processes take this much more than all cores, speeds count as those of a busy machine."""
+"""If threads and other processes together exceed the number of cores by more than this, the machine counts as busy."""
 
 Ticks = dict[int, tuple[int, int]]
-"""For each core, the number of ticks that it was busy and idle since the system's start."""
+"""For each core, the number of busy and of idle ticks since the system's start."""
 
 
 def core_ticks(table: Path = Path("/proc/stat")) -> Ticks:
-    """Of each core that this process may use; empty where the system keeps no such table (it is Linux's)."""
+    """The ticks of each core that this process may use; empty if the system has no such table (only Linux has)."""
     try:
         lines = [line.split() for line in table.read_text("utf-8").splitlines() if re.match(r"cpu\d", line)]
     except OSError:
         return {}
     own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     counts = {int(name.removeprefix("cpu")): [int(word) for word in words] for name, *words in lines}
-    idle = {core: sum(ticks[3:5]) for core, ticks in counts.items() if core in own}  # idle, or waiting for a disk
+    idle = {core: sum(ticks[3:5]) for core, ticks in counts.items() if core in own}  # idle, or waiting for I/O
     return {core: (sum(counts[core]) - waited, waited) for core, waited in idle.items()}
 
 
 def cores_busy(before: Ticks, after: Ticks) -> float:
-    """How many cores were busy between two looks, 0 to `num_cores()`."""
+    """Mean number of busy cores between two measurements, 0 to `num_cores()`."""
     passed = [(after[core][0] - busy, after[core][1] - idle) for core, (busy, idle) in before.items() if core in after]
     return sum(busy / (busy + idle) for busy, idle in passed if busy + idle > 0)
 
 
 def cores_of_others(seconds: float = 0.5) -> float:
-    """How many of this process's cores other processes keep busy, measured for so long while this one sleeps.
+    """Mean number of this process's cores that other processes keep busy, measured for `seconds` while this process sleeps.
 
     Returns:
-        0 to `num_cores()`; not a number where the system keeps no table of it.
+        0 to `num_cores()`; NaN if the system has no table of ticks.
     """
     before = core_ticks()
     time.sleep(seconds)
@@ -209,7 +213,7 @@ def _cpu_flags() -> tuple[str, ...]:
 
 @cache
 def _cpuinfo(key: str) -> str:
-    """Read once: each request for samples in bf16 asks."""
+    """A value of /proc/cpuinfo, cached because each bf16 request for samples needs it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next((line.split(":", 1)[1].strip() for line in file if line.startswith(key)), "")

@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 FEW_NAMES = 6
 """Up to this many known names are listed in full."""
 NEAR, BEHIND = 0.65, 0.15
-"""A name is suggested if its similarity to what was asked (`difflib`'s ratio) is at least NEAR, and less than BEHIND below
-the best one's."""
+"""A name is suggested if its similarity to the requested name (`difflib`'s ratio) is at least NEAR and less than BEHIND below the
+largest one."""
 
 
 class CompbenchError(Exception):
-    """A mistake that its user can correct; shown as one line, without a traceback."""
+    """A mistake that the user can correct; shown as one line, without a traceback."""
 
 
 class Unwritable(CompbenchError):
-    """A file could not be written (a full disk, no permission): nothing that follows can be kept either."""
+    """A file could not be written (a full disk, no permission), so later results cannot be kept either."""
 
     @classmethod
     def of(cls, path: Path, error: OSError) -> Unwritable:
@@ -28,17 +28,15 @@ class Unwritable(CompbenchError):
 
 
 class Unreadable(CompbenchError):
-    """A folder could not be listed: another user's, or on a disk that does not answer."""
+    """A folder could not be listed, because it is another user's or on a disk that does not answer."""
 
     @classmethod
     def of(cls, path: Path, error: OSError) -> Unreadable:
-        return cls(
-            f"could not list {path}: {error.strerror or error}; ask its owner for the right to read, or set COMPBENCH_HOME."
-        )
+        return cls(f"could not list {path}: {error.strerror or error}; ask its owner for read permission, or set COMPBENCH_HOME.")
 
 
 class Refused(CompbenchError):
-    """A pair of method and task that cannot work; found out before anything is trained."""
+    """Method and task cannot work together; raised before anything is trained."""
 
 
 class Cancelled(Exception):
@@ -52,7 +50,7 @@ def first_of(error: ValidationError) -> str:
 
 
 def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:
-    """The error for an unknown name, with up to three near ones or ones that it begins; all of them where there are few."""
+    """The error for an unknown name, with up to three similar names or names that begin with it, or all names if they are few."""
     near = _near(asked, known)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     if len(known) <= FEW_NAMES:
@@ -63,8 +61,8 @@ def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:
 
 
 def _near(asked: str, known: list[str]) -> list[str]:
-    """Up to three names that a person may have meant, the most similar first."""
-    import difflib  # 10 ms that only a mistake pays
+    """Up to three names that the user may have meant, the most similar first."""
+    import difflib  # takes 10 ms, so it is imported only for an error
 
     ratio = {name: difflib.SequenceMatcher(None, asked, name).ratio() for name in known}
     best = max(ratio.values(), default=0.0)

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 Content = TypeVar("Content", bound="BaseModel")
 Json = object
-"""A value of JSON: null, a boolean, a number, a string, or a list or dictionary of such values.  A value is untrusted until a
-pydantic model has validated it."""
+"""A JSON value: null, a boolean, a number, a string, or a list or dictionary of such values.  It is untrusted until a pydantic
+model has validated it."""
 BESIDE_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EPROTONOSUPPORT)
-"""Errors of a file system that has no locks, as some network file systems are mounted."""
+"""Errors of a file system without locks, such as some network file systems."""
 LOCK_SECONDS = 0.1
 """A waiting process tries again to get a lock at this interval."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, also when the disk is full or the process is killed.
+    """Write a file whole or not at all, even if the disk is full or the process is killed.
 
     Raises:
         Unwritable: nothing was written, and why.
@@ -50,7 +50,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[BinaryIO]:
-    """A hidden file next to a path; it replaces the path once all is on the disk, else it is deleted.  Raises Unwritable."""
+    """A hidden file next to a path; it replaces the path once it is on the disk, else it is deleted.  Raises Unwritable."""
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def remove_parts(folder: Path) -> None:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The bytes of a plain file; a link, a pipe, a device or a file beyond the limit is refused unread.
+    """The bytes of a regular file; a link, a pipe, a device or a file larger than the limit is refused unread.
 
     Raises:
         CompbenchError: what is wrong with the file.
@@ -86,7 +86,7 @@ def read_limited(path: Path, limit: int) -> bytes:
             raise CompbenchError("is not a regular file; symbolic links, pipes and devices are refused.")
         if status.st_size > limit:
             raise CompbenchError(f"is {status.st_size} bytes long; at most {limit} are read.")
-        with open(path, "rb", buffering=0) as file:  # one read of a small file; boards read ten thousand
+        with open(path, "rb", buffering=0) as file:  # a single read, because boards read ten thousand small files
             content = file.read(limit + 1)
             while len(content) < status.st_size and (more := file.read(limit + 1 - len(content))):
                 content += more
@@ -96,7 +96,7 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 def nesting(text: bytes) -> int:
-    """Most lists and objects of a JSON text that lie inside each other; its reader may have no stack for them."""
+    """Nesting depth of lists and objects in a JSON text; its reader may run out of stack if it is large."""
     depth = most = 0
     for bracket in BESIDE_BRACKETS.sub(b"", text):
         depth += 1 if bracket in b"[{" else -1
@@ -108,13 +108,13 @@ def read_json(path: Path, content: type[Content], limit: int, kind: str) -> Cont
     """A small file of JSON, read without trust.
 
     Args:
-        path: of the file.
-        content: what must be in it.
-        limit: most bytes.
-        kind: what such a file is called in messages.
+        path: path of the file.
+        content: model of the content.
+        limit: largest size in bytes.
+        kind: name for such files in messages.
 
-    Raises:
-        CompbenchError: what is wrong with it.
+        Raises:
+            CompbenchError: the file is invalid; the message says why.
     """
     from pydantic import ValidationError
 
@@ -127,11 +127,11 @@ def read_json(path: Path, content: type[Content], limit: int, kind: str) -> Cont
 
 @contextmanager
 def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of a file that is about to be made.  The kernel lets go of it when the process ends, however it ends.
+    """Hold the lock of a file that is about to be made.  The kernel releases it when the process ends, however it ends.
 
     Args:
         path: the file; the lock lies next to it.
-        waiting: called while another process holds the lock; what it raises ends the waiting.
+        waiting: called while another process holds the lock; an exception from it ends the waiting.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as file:
@@ -146,14 +146,14 @@ def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[
 
 
 def lock(file: IO[Any] | int, *, wait: bool) -> bool:
-    """Lock an open file until it is closed.  Such locks save work that two processes would do; no result depends on them.
+    """Lock an open file until it is closed.  Such locks only avoid duplicate work; no result depends on them.
 
     Args:
         file: the file, or its descriptor.
-        wait: wait for a process that holds the lock.
+        wait: whether to wait for a process that holds the lock.
 
     Returns:
-        whether the file is locked; False where its file system has no locks.
+        whether the file is locked; False if its file system has no locks.
 
     Raises:
         BlockingIOError: another process holds the lock.
@@ -168,24 +168,24 @@ def lock(file: IO[Any] | int, *, wait: bool) -> bool:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, read a piece at a time."""
+    """SHA-256 of a file, read piece by piece."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def same_content(one: Path, other: Path) -> bool:
-    """Whether two plain files hold the same bytes; no link is the same as anything."""
+    """Whether two regular files have the same bytes; False for links."""
     files = one.is_file() and other.is_file() and not other.is_symlink()
     return files and one.stat().st_size == other.stat().st_size and file_sha256(one) == file_sha256(other)
 
 
 def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
-    """Copy a plain file that someone else made to where they cannot write, whole or not at all.
+    """Copy a regular file of another process to a place where that process cannot write, whole or not at all.
 
     Args:
         source: the file; a link, a pipe or a device is refused without being opened for long.
-        destination: replaced.
-        limit: most bytes.
+        destination: path that is replaced.
+        limit: largest size in bytes.
 
     Raises:
         CompbenchError: the source is not a regular file, or is too long.
@@ -199,13 +199,13 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
 
 
 def copy_opened(handle: int, name: str, destination: Path, *, limit: int) -> None:
-    """Copy an opened plain file, whole or not at all, holes as holes, and close it; else as `publish`."""
+    """Like `publish`, for an open file, which is closed afterwards; holes in the file stay holes."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
         os.close(handle)
         raise CompbenchError(f"{name} cannot be published: it is not a regular file of at most {limit} bytes.")
     with os.fdopen(handle, "rb") as file, _part_of(destination) as part:
-        part.truncate(status.st_size)  # what is appended meanwhile is not ours to wait for
+        part.truncate(status.st_size)  # bytes appended meanwhile are ignored
         for start, end in _stretches(handle, status.st_size):
             file.seek(start)
             part.seek(start)
@@ -215,7 +215,7 @@ def copy_opened(handle: int, name: str, destination: Path, *, limit: int) -> Non
 
 
 def _stretches(handle: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where an opened file of a size holds data, from the first byte to behind the last; all else is holes."""
+    """The ranges of an open file that hold data, as (start, end); the rest are holes."""
     at = 0
     while at < size:
         try:
@@ -232,7 +232,7 @@ def _stretches(handle: int, size: int) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that is gone afterwards, whatever a plugin made of it."""
+    """A new folder that is deleted afterwards, whatever a plugin did to it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder
@@ -241,16 +241,16 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder and all below it, however deep and whatever its modes.  What cannot be deleted stays, silently.
+    """Delete a folder and everything below it, whatever its depth and permissions; files that cannot be deleted stay silently.
 
-    Call only where no plugin runs that can write there: a link is deleted and never followed, but a plugin that lives could
-    put one in the place of a folder while it is being deleted.
+    Call it only when no plugin that can write there is running: links are deleted and never followed, but a running plugin could
+    replace a folder by a link while it is being deleted.
     """
     if folder.is_symlink():
         with contextlib.suppress(OSError):
             folder.unlink()
         return
-    with contextlib.suppress(Exception):  # RecursionError too: a plugin may nest folders by the thousand
+    with contextlib.suppress(Exception):  # also RecursionError: a plugin may nest thousands of folders
         shutil.rmtree(folder)
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if not os.path.lexists(folder):
@@ -280,7 +280,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def shipped(folder: Path) -> list[str]:
-    """Names of the files in a folder of compbench's own."""
+    """Names of the files in a folder that is installed with compbench."""
     return sorted(path.stem for path in folder.glob("*.toml"))
 
 
@@ -289,18 +289,18 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
 
     Args:
         name: path or name.
-        content: what must be in it.
-        folder: of the shipped ones.
-        option: the option that asked, for messages.
-        kind: what such a file is called in messages.
+        content: model of the content.
+        folder: folder of the shipped files.
+        option: the command-line option, for messages.
+        kind: name for such files in messages.
 
-    Raises:
-        CompbenchError: no such file, or what is wrong with it.
+        Raises:
+            CompbenchError: the file does not exist or is invalid; the message says why.
     """
-    from pydantic import ValidationError  # 100 ms that `list` does not pay
+    from pydantic import ValidationError  # takes 100 ms, which `list` should not need
 
     path = Path(name) if name.endswith(".toml") else folder / f"{name}.toml"
-    if not os.path.isfile(path):  # unlike pathlib's, no error where the name is too long
+    if not os.path.isfile(path):  # unlike pathlib's, it raises no error if the name is too long
         if name.endswith(".toml"):
             raise CompbenchError(f"{option} {name}: there is no such file.")
         raise suggest(kind, name, shipped(folder))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ENDINGS = (".ttf", ".ttc", ".otf")
-"""Names of font files end like this."""
+"""Endings of the names of font files."""
 
 
 def font_folders() -> Iterator[Path]:
-    """The folders of this machine that may hold fonts: the user's own first."""
+    """The folders of this machine that may hold fonts, the user's own first."""
     home = Path.home()
     yield Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share") / "fonts"
     yield home / ".fonts"
@@ -26,7 +26,7 @@ def find_font(name: str, data: Path) -> Path | None:
 
     Args:
         name: a path, or the bare name of a file.
-        data: compbench's data folder; a file there comes before any of the machine.
+        data: compbench's data folder; a file there has priority over the machine's fonts.
 
     Returns:
         the file, or None if there is none.

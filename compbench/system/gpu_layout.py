@@ -1,19 +1,20 @@
-"""Images keep the layout channels-last through a network on a GPU, where torch's own functions lose it.
+"""Keep images in channels-last layout through a network on a GPU, where torch's own functions lose it.
 
-Convolutions on a GPU are fast on channels-last images.  torch's group norm writes channels-first images there, so every
-convolution after the first one gets those and copies them; and a nearest-neighbour upsampling becomes a gather whose gradient is
-a scattered sum.  While `layout_kept` is entered, images on a GPU go through these instead:
+Convolutions on a GPU are fast on channels-last images.  Torch's group norm writes channels-first images there, so every
+convolution after the first one copies its input; and nearest-neighbour upsampling becomes a gather whose gradient is a scattered
+sum.  In the context `layout_kept`, images on a GPU use these functions instead:
 
     norm        y = gamma (x - mean_g) / sqrt(var_g + eps) + beta, statistics in fp32 over the unflattened channels, in x's layout
     upsampling  by two: a view of the channels-last image with each row and column repeated, whose gradient is a plain sum
 
-Transposed convolutions are the exception: they get contiguous images and weights.  Given channels-last ones, torch's compiler
-foresees contiguous gradients, the device gives others, and the compiled fit ends with an error (pytorch's issue 171622).
+Transposed convolutions are the exception: they get contiguous images and weights.  With channels-last ones, torch's compiler
+expects contiguous gradients, the device gives others, and the compiled fit ends with an error (PyTorch issue 171622).
 
 Results are the same up to the order of sums.  Nothing changes on a CPU, nor for tensors that are not images.
 
-A norm gives fp32, as torch's does under autocast.  With `narrow` it gives its input's type, bf16 under autocast, with statistics
-in fp32.  No GPU has shown yet whether that is faster, so the harness does not ask for it (`experiments/gpu/ways.py` does).
+A norm returns fp32, as torch's does under autocast.  With `narrow` it returns its input's type, bf16 under autocast, with
+statistics in fp32.  Whether that is faster was not measured on a GPU, so the harness does not use it (`experiments/gpu/ways.py`
+does).
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from torch.nn import functional as F
 
 @contextlib.contextmanager
 def layout_kept(*, narrow: bool = False) -> Iterator[None]:
-    """Let norms, upsampling and transposed convolutions of `torch.nn.functional` take images on a GPU in the layout that suits
-    them; all are put back at the end.
+    """Let norms, upsampling and transposed convolutions of `torch.nn.functional` use the best layout of images on a GPU.
+
+    All functions are restored at the end.
 
     Args:
-        narrow: norms give the type of their input instead of fp32.
+        narrow: norms return the type of their input instead of fp32.
     """
     before = F.group_norm, F.interpolate, F.conv_transpose2d
     F.group_norm, F.interpolate = _norm_or(F.group_norm, narrow), _doubling_or(F.interpolate)

@@ -1,4 +1,4 @@
-"""The folder of compbench's data (COMPBENCH_HOME or the user's data folder), and scratch folders that end with their process."""
+"""The folder of compbench's data (COMPBENCH_HOME or the user's data folder), and scratch folders, deleted with their process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from compbench.system.files import lock, publish, remove_tree, same_content
 from compbench.system.plugin_folder import PluginFolder
 
 CLOSED = "COMPBENCH_CLOSED"
-"""Variable with a JSON list of further folders that no plugin may read: the user's own, if a gate gives its sides other homes."""
+"""Variable with a JSON list of more folders that no plugin may read: the user's own, if a gate gives its sides other homes."""
 
 FROM_DATA = "data"
-"""Folder of a cache for results that depend on a task's data alone and contain nothing of a referee."""
+"""Folder of a cache for results that depend only on a task's data and contain no data of a referee."""
 
 
 class Home:
-    """The folders under COMPBENCH_HOME.  Nothing is created before something is written."""
+    """The folders under COMPBENCH_HOME; each is created when something is written there."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -33,7 +33,7 @@ class Home:
         """COMPBENCH_HOME if set, else the platform's data folder for the user.
 
         Raises:
-            CompbenchError: COMPBENCH_HOME is, or lies in, something that is not a folder.
+            CompbenchError: COMPBENCH_HOME, or one of its parents, is not a folder.
         """
         if asked := os.environ.get("COMPBENCH_HOME"):
             return cls(_folder(asked))
@@ -47,17 +47,17 @@ class Home:
 
     @property
     def runs(self) -> Path:
-        """Checkpoints, weights, logs and traces, a folder a run (named by identity)."""
+        """Checkpoints, weights, logs and traces, one folder per run (named by identity)."""
         return self.root / "runs"
 
     @property
     def references(self) -> Path:
-        """The referee's: judges, reference statistics, what it made of the data.  Out of a contestant's reach; safe to delete."""
+        """The referee's files: judges, reference statistics, processed data.  Contestants cannot read them; safe to delete."""
         return self.root / "references"
 
     @property
     def cache(self) -> Path:
-        """The contestants': fitted models that several runs share, a copy of what was made of the data.  Safe to delete."""
+        """The contestants' files: fitted models that several runs share, a copy of processed data.  Safe to delete."""
         return self.root / "cache"
 
     @property
@@ -72,7 +72,7 @@ class Home:
 
     @property
     def profiles(self) -> Path:
-        """What `compbench profile` measured."""
+        """Measurements of `compbench profile`."""
         return self.root / "profiles"
 
     @property
@@ -81,29 +81,30 @@ class Home:
 
     @property
     def levels(self) -> Path:
-        """Verification levels of records; the folder lies next to the records, wherever a link may have put them."""
+        """Verification levels of records, next to the folder of records, also if that is a link."""
         return self.records.resolve().parent / "levels"
 
     @property
     def closed(self) -> tuple[Path, ...]:
-        """What no plugin may read: what is the referee's, the parent's or other runs', in this home and in the user's own."""
+        """Folders that no plugin may read, in this home and in the user's own: those of referee, parent and other runs."""
         more = [Path(path) for path in json.loads(os.environ.get(CLOSED, "[]"))]
         for home in (self, Home.of_user()):
             more += [home.references, home.records, home.board, home.runs, home.leases, home.levels]
         return tuple(dict.fromkeys(more))
 
     def share_data(self, cache: Path) -> None:
-        """Show a contestant what the referee made of the data alone, so that it is made once; never the other way.
+        """Give a contestant the referee's processed data, so that the data is processed once; never the other way.
 
-        `Home.cache` gets a copy that contestants can read and not write; `cache`, in a contestant's folder, gets links.  A
-        copy is compared with the referee's file each time, and made again where it is another.
+        `Home.cache` gets a copy that contestants can read but not write; `cache`, in a contestant's folder, gets links.  The
+        copy is
+        compared with the referee's file each time, and made again if it differs.
         """
         for path in self.shared_data():
             with contextlib.suppress(OSError):  # the contestant then makes its own
                 PluginFolder(cache.parent, cache.name, FROM_DATA).link(path)
 
     def shared_data(self) -> Iterator[Path]:
-        """Copies in `Home.cache` of what the referee made of the data, each brought up to date before it is yielded."""
+        """Copies in `Home.cache` of the referee's processed data, each brought up to date before it is yielded."""
         shared = self.cache / FROM_DATA
         for path in sorted((self.references / FROM_DATA).glob("*.*")):
             if path.suffix in (".safetensors", ".npz"):
@@ -114,7 +115,7 @@ class Home:
 
 
 def _folder(asked: str) -> Path:
-    """The folder that COMPBENCH_HOME names; it need not be there yet."""
+    """The folder that COMPBENCH_HOME names; it need not exist yet."""
     try:
         path = Path(asked).expanduser().resolve()
         there = next(place for place in (path, *path.parents) if place.exists())
@@ -127,7 +128,7 @@ def _folder(asked: str) -> Path:
 
 
 def scratch_prefix() -> str:
-    """How the names of this machine's scratch folders begin."""
+    """Prefix of the names of this machine's scratch folders."""
     return f"compbench-{socket.gethostname()}-"
 
 
@@ -140,15 +141,15 @@ def remove_left_over(root: Path) -> None:
 
 @contextlib.contextmanager
 def scratch_folder(root: Path) -> Iterator[Path]:
-    """A folder that is gone afterwards; those that killed processes of this machine left under `root` go with it.
+    """A folder that is deleted afterwards, together with folders that killed processes of this machine left under `root`.
 
     Raises:
-        Unwritable: there can be none.
+        Unwritable: the folder cannot be created.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
         remove_left_over(root)
-        hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # without a name of ours until it is locked
+        hidden = Path(tempfile.mkdtemp(prefix=".compbench-", dir=root))  # it gets its final name once it is locked
         in_use = os.open(hidden / "in-use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         lock(in_use, wait=True)
         folder = hidden.rename(hidden.with_name(hidden.name.replace(".compbench-", scratch_prefix())))
@@ -162,7 +163,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether a process holds the folder's lock, or may: the kernel lets go of it however the process ends."""
+    """Whether a process holds, or may hold, the folder's lock; the kernel releases it however the process ends."""
     try:
         in_use = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
-"""A folder that a plugin can write to, as the parent uses it: by descriptors, no component of a path being a link.
+"""The parent's access to a folder that a plugin can write to: by descriptors, without following links.
 
-A plugin can put a link, a pipe or another folder in the place of anything below its folder, at any moment.  So the parent
-opens each folder on the way from the descriptor of the one above it, with O_NOFOLLOW, and names files by that descriptor.
+A plugin can replace anything below its folder by a link, a pipe or another folder at any moment.  So the parent opens each folder
+of a path relative to the descriptor of the folder above it, with O_NOFOLLOW, and accesses files relative to that descriptor.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from compbench.system.files import copy_opened
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_FILES = 20_000
-"""Largest number of entries of a folder that is examined; a hundred rounds of ten silos leave two thousand checkpoints."""
+"""Largest number of folder entries that are examined; a hundred rounds of ten silos leave two thousand checkpoints."""
 
 
 def lent_to(folder: Path) -> Path:
-    """The folder next to a plugin's, for what the parent lends it: the sandbox lets the plugin read there, and not write."""
+    """The folder next to a plugin's for files that the parent lends it: the sandbox allows reading there, but not writing."""
     return folder.with_name(f"{folder.name}-lent")
 
 
 class PluginFolder:
-    """The folder `below` a `root`.  The root was made by the parent, and a plugin cannot replace it; it can replace all below."""
+    """The folder `below` a `root`.  The parent made the root and a plugin cannot replace it; it can replace everything below."""
 
     def __init__(self, root: Path, *below: str) -> None:
         self.root, self.below = root, below
@@ -36,10 +36,10 @@ class PluginFolder:
         """A descriptor of the folder, for `dir_fd`.
 
         Args:
-            make: make the folders that are missing.
+            make: create missing folders.
 
         Raises:
-            OSError: there is no such folder; a link in its place counts as none.
+            OSError: there is no such folder; a link in its place does not count.
         """
         if make:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ class PluginFolder:
             os.close(handle)
 
     def files(self) -> dict[str, os.stat_result]:
-        """The entries of the folder, unread, and what each is; none if there is no folder."""
+        """The entries of the folder with their file status, unread; {} if there is no folder."""
         found = {}
         with contextlib.suppress(OSError), self.opened() as folder, os.scandir(folder) as entries:
             for entry in islice(entries, MOST_FILES):
@@ -65,17 +65,17 @@ class PluginFolder:
         return found
 
     def holds(self, name: str) -> bool:
-        """Whether there is an entry of this name, whatever it is."""
+        """Whether there is an entry of this name, of any kind."""
         with contextlib.suppress(OSError), self.opened() as folder:
             os.stat(name, dir_fd=folder, follow_symlinks=False)
             return True
         return False
 
     def publish(self, name: str, destination: Path, *, limit: int = 2**36) -> None:
-        """Copy a plain file out of the folder, as `compbench.system.files.publish` does.
+        """Copy a regular file out of the folder, as `compbench.system.files.publish` does.
 
         Raises:
-            CompbenchError: there is no such file here, it is not a regular one, or it is too long.
+            CompbenchError: there is no such file here, it is not a regular file, or it is too large.
             Unwritable: the destination cannot be written.
         """
         try:

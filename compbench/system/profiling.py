@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter, process_time  # bound before a plugin is loaded: it may put another clock into `time`
+from time import perf_counter, process_time  # bound before a plugin is loaded, because a plugin may replace the clocks in `time`
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ WINDOW_SECONDS = 0.5
 
 
 def synchronise(device: torch.device | None) -> None:
-    """Wait until the device has done what was queued; nothing to wait for on a CPU, or before there is one."""
+    """Wait until the device has finished its queue; does nothing on a CPU or without a device."""
     if device is not None and device.type == "cuda":
         import torch
 
@@ -31,7 +31,7 @@ def synchronise(device: torch.device | None) -> None:
 class StepMeter:
     """Training steps/s as the median over windows of about half a second; the first window is warm-up.
 
-    Called when a step was reported, by the parent of a run: its clock, and no call in the loop that is measured.
+    The parent of a run calls it when a step is reported, so it uses the parent's clock and adds no call to the measured loop.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -58,7 +58,7 @@ class StepMeter:
 
 
 class Flops(NamedTuple):
-    """Floating point operations of a call: in all, and without those of gradients."""
+    """Floating point operations of a call: all of them, and those outside of gradients."""
 
     total: float
     forward: float
@@ -70,11 +70,13 @@ def count_flops(call: Callable[[], object]) -> float:
 
 
 def flops_of(call: Callable[[], object]) -> Flops:
-    """The same, with those outside of any backward pass apart.
+    """Floating point operations of a call, and separately those outside of any backward pass.
 
-    Not by `FlopCounterMode`: its hooks on modules refuse `torch.autograd.grad` with respect to a module's input, which
-    energies and guidance call.  Attention runs as the products that it is made of: a CPU's fused kernels, and that of a whole
-    encoder layer without gradients, have no formula and would count for nothing.
+    `FlopCounterMode` is not used, because its hooks on modules refuse `torch.autograd.grad` with respect to a module's input,
+    which
+    energies and guidance call.  Attention runs as separate products, because fused kernels on a CPU, and that of a whole
+    encoder layer
+    without gradients, have no formula and would count as 0.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -90,7 +92,7 @@ def flops_of(call: Callable[[], object]) -> Flops:
             kwargs = kwargs or {}
             formula = flop_registry.get(func._overloadpacket)
             if formula is None:
-                with self:  # an operation made of others is counted by its parts
+                with self:  # a composite operation is counted by its parts
                     parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
@@ -112,13 +114,13 @@ def flops_of(call: Callable[[], object]) -> Flops:
 
 
 PEAK_SHAPES = {"cpu": ((512, 512, 512), (1024, 1024, 1024), (2048, 512, 512)), "cuda": ((4096,) * 3, (8192,) * 3)}
-"""Matrix products (rows, inner, columns); the fastest one gives the peak."""
+"""Shapes of matrix products (rows, inner, columns); the fastest one gives the peak."""
 
 
 def measured_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s of matrix products in `dtype`, the best of several shapes and repeats: what "share of peak" refers to.
+    """FLOP/s of matrix products in `dtype`, the best of several shapes and repeats, to which "share of peak" refers.
 
-    A process measures each device, type and number of threads once: runs that follow each other share the figure.
+    A process measures each device, type and number of threads once; consecutive runs share the value.
     """
     import torch
 
@@ -143,7 +145,7 @@ def _measured_peak(device: torch.device, dtype: torch.dtype, num_threads: int) -
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the allocator's peak on a GPU, the process's largest resident set on a CPU."""
+    """Peak memory in bytes: the allocator's peak on a GPU, the process's largest resident set on a CPU."""
     import torch
 
     if device.type == "cuda":
@@ -164,26 +166,26 @@ def num_parameters(model: object) -> int | None:
 
 
 def energy(device: torch.device) -> float | None:
-    """Joules that the GPU has used since its driver was loaded, from NVML; None if NVML is not available."""
+    """Energy in joules that the GPU has used since its driver was loaded, from NVML; None if NVML is not available."""
     if device.type != "cuda":
         return None
     try:
         import pynvml
 
         return pynvml.nvmlDeviceGetTotalEnergyConsumption(_nvml_handle(device)) / 1000
-    except Exception:  # NVML raises its own zoo; a missing energy figure must not fail a run
+    except Exception:  # NVML raises many errors of its own; a missing energy value must not fail a run
         return None
 
 
 def num_processes(device: torch.device) -> int:
-    """Processes that have memory on a GPU, as NVML counts them; 0 where it cannot be asked, and on a CPU."""
+    """Number of processes with memory on a GPU, from NVML; 0 if NVML is not available, and on a CPU."""
     if device.type != "cuda":
         return 0
     try:
         import pynvml
 
         return len(pynvml.nvmlDeviceGetComputeRunningProcesses(_nvml_handle(device)))
-    except Exception:  # as for `energy`, which then has no figure either
+    except Exception:  # as in `energy`, which then has no value either
         return 0
 
 
@@ -197,7 +199,7 @@ def _nvml_handle(device: torch.device) -> object:
 
 
 class Timed(NamedTuple):
-    """Where a timed block leaves its seconds: wall[0] and cpu[0]."""
+    """The seconds of a timed block: wall[0] and cpu[0]."""
 
     wall: list[float]
     cpu: list[float]
@@ -224,7 +226,7 @@ class Tracer:
         self._profiler: profile | None = None
 
     def step(self, done: int) -> None:
-        """Start and stop at the right steps; called once a step."""
+        """Start and stop the trace at the right steps; called once per step."""
         if self._path is None:
             return
         if self._profiler is None and done >= self._first:
@@ -236,7 +238,7 @@ class Tracer:
             self.close()
 
     def close(self) -> None:
-        """Stop and write, if it was started."""
+        """Stop the trace and write it, if it was started."""
         if self._profiler is not None and self._path is not None:
             self._profiler.stop()
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +247,7 @@ class Tracer:
 
 
 def tensor_hashes(model: object) -> set[str]:
-    """Hashes of a module's tensors: a frozen model's are all found again in its extension, under whatever names."""
+    """Hashes of a module's tensors; the extension of a frozen model has all of the model's hashes, whatever the names."""
     import torch
 
     if not isinstance(model, torch.nn.Module):

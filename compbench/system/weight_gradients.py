@@ -2,13 +2,16 @@
 
     dx = dy * W (transposed)  by some threads, and at the same time  dW = sum_r dW(dy_r, x_r)  by the others,
 
-r the parts of the batch, and each part of dW's output channels by itself.  oneDNN's bf16 kernel of dW has barriers at which its
-threads spin, many per call and whatever `OMP_WAIT_POLICY` says: next to two busy processes a call takes 10 to 100x its CPU time
-(`tests/benchmarks/test_neighbour_speed.py`).  Here each thread makes a call of its own, so that none waits inside a kernel.
+where r runs over parts of the batch, separately for each part of dW's output channels.  oneDNN's bf16 kernel for dW has many
+barriers per call at which its threads spin, regardless of `OMP_WAIT_POLICY`: next to two busy processes a call takes 10 to 100
+times its CPU time (`tests/benchmarks/test_neighbour_speed.py`).  Here each thread makes its own call, so none waits inside a
+kernel.
 
-Of two threads one computes dx and one dW, whole, so sums are those of one thread.  More threads cut dx into rows and dW into
-output channels, which changes no sum; where threads are left over they cut the batch of dW too, whose parts are added in fp32, in
-order.  So results are the same bits whenever the number of threads is the same.  With one thread nothing changes.
+With two threads, one computes the whole of dx and one the whole of dW, so sums are those of one thread.  More threads split dx
+into
+rows and dW into output channels, which changes no sum; if threads are left over, they also split the batch of dW, and the parts
+are
+added in fp32, in order.  So results are the same bits for the same number of threads.  With one thread nothing changes.
 """
 
 from __future__ import annotations
@@ -31,21 +34,21 @@ LEAST_PRODUCTS = 1 << 24
 """Below this number of multiplications one thread computes all of dW, because handing work over takes as long."""
 OPERATOR: Any = torch.ops.aten.convolution_backward.default
 ELSEWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.QuantizedCPU)
-"""Torch has one kernel of this operator for all processors.  Found under a key that is not ours to wrap, it is called without
-Python's lock, which `torch.library.get_kernel` holds."""
+"""Torch has one kernel of this operator for all processors.  Called under a key that we do not wrap, it runs without Python's
+lock, which `torch.library.get_kernel` holds."""
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Gradients with respect to the images, the weights and the bias; None if a gradient is not requested."""
 
 
 class Convolution(NamedTuple):
-    """What `convolution_backward` is given after its four tensors, but which gradients are asked for.
+    """The arguments of `convolution_backward` after its four tensors, except the list of requested gradients.
 
     Attributes:
         bias_sizes: shape of the bias, or None.
-        stride, padding, dilation: one number an axis.
-        transposed: whether the forward is a transposed convolution.
-        output_padding: of a transposed convolution.
+        stride, padding, dilation: one number per axis.
+        transposed: whether the forward pass is a transposed convolution.
+        output_padding: output padding of a transposed convolution.
         groups: number of groups.
     """
 
@@ -60,10 +63,10 @@ class Convolution(NamedTuple):
 
 @functools.cache
 def share_weight_gradients() -> torch.library.Library | None:
-    """Let threads share this process's bf16 gradients of convolutions on the CPU without a wait from now on.
+    """Let threads share this process's bf16 gradients of convolutions on the CPU without waiting from now on.
 
     Returns:
-        what holds the wrapped kernel, as torch forgets it with it; None where this torch has a kernel for CPUs alone.
+        the library that holds the wrapped kernel, whose deletion restores torch's; None if this torch has a separate CPU kernel.
     """
     if any(torch._C._dispatch_has_kernel_for_dispatch_key(OPERATOR.name(), key) for key in ("CPU", "QuantizedCPU")):
         return None
@@ -75,7 +78,7 @@ def share_weight_gradients() -> torch.library.Library | None:
 
 
 def convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Gradients:
-    """(dy, images, weights, a `Convolution`'s fields, which gradients are asked for) -> `Gradients`."""
+    """(dy, images, weights, a `Convolution`'s fields, requested gradients) -> `Gradients`."""
     threads, convolution, asked = torch.get_num_threads(), Convolution(*rest[:-1]), rest[-1]
     if not is_shared(x, asked, threads):
         return torchs(dy, x, weight, convolution, asked)
@@ -83,24 +86,24 @@ def convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> G
 
 
 def is_shared(x: Tensor, asked: Sequence[bool], threads: int) -> bool:
-    """Whether torch's kernel would let threads wait for each other."""
+    """Whether the gradients are shared between threads, because torch's kernel would let them wait for each other."""
     return threads > 1 and x.dtype is torch.bfloat16 and (asked[1] or asked[2])
 
 
 def torchs(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool]) -> Gradients:
-    """Torch's own kernel, on the threads of the calling thread: the plain reference."""
+    """Torch's own kernel, with the calling thread's number of threads: the plain reference."""
     found: Gradients = OPERATOR.redispatch(ELSEWHERE, dy, x, weight, *convolution, asked)
     return found
 
 
 def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool], threads: int) -> Gradients:
-    """The gradients by calls of one thread each.
+    """The gradients, computed by several single-threaded calls.
 
     Args:
-        dy, x, weight: gradient towards the result, (N, O, ...); images, (N, C, ...); weights.
-        convolution: all else of the convolution.
-        asked: which gradients are.
-        threads: number of calls at most.
+        dy, x, weight: gradient with respect to the result, (N, O, ...); images, (N, C, ...); weights.
+        convolution: the other arguments of the convolution.
+        asked: which gradients are requested.
+        threads: largest number of calls.
     """
     workers = _workers(os.getpid(), threads)
 
@@ -126,21 +129,21 @@ def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, aske
 
 
 def products(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution) -> int:
-    """Multiplications of one of the gradients."""
+    """Number of multiplications for one of the gradients."""
     return (x if convolution.transposed else dy).numel() * weight[0].numel()
 
 
 class Cuts(NamedTuple):
-    """How dW is shared: output channels of a part, and parts of the batch."""
+    """How dW is split: output channels per part, and number of parts of the batch."""
 
     channels: int
     rows: int
 
 
 def cuts(dy: Tensor, x: Tensor, convolution: Convolution, threads: int) -> Cuts:
-    """The parts for a number of threads: whole blocks of output channels, then rows where threads are left over.
+    """The parts for a number of threads: whole blocks of output channels, then rows if threads are left over.
 
-    Channels of groups and of transposed convolutions are not cut.
+    Channels of grouped and of transposed convolutions are not split.
     """
     channels = dy.shape[1]
     whole = convolution.groups > 1 or convolution.transposed
@@ -150,7 +153,7 @@ def cuts(dy: Tensor, x: Tensor, convolution: Convolution, threads: int) -> Cuts:
 
 
 def _alone(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool]) -> Gradients:
-    """Torch's kernel in a thread of `_workers`, to which the caller's `no_grad` does not reach."""
+    """Torch's kernel in a thread of `_workers`, where the caller's `no_grad` has no effect."""
     with torch.no_grad():
         return torchs(dy, x, weight, convolution, asked)
 
@@ -162,12 +165,12 @@ def _row_parts(dy: Tensor, x: Tensor, count: int) -> list[tuple[Tensor, Tensor]]
 
 
 def _joined(parts: list[Any]) -> Tensor:
-    """Parts that lie one after the other along the first axis."""
+    """Parts concatenated along the first axis."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _sum(parts: list[Any]) -> Tensor:
-    """The parts' sum in fp32, from the first to the last."""
+    """The sum of the parts in fp32, from the first to the last."""
     first: Tensor
     first, *others = parts
     if not others:
@@ -180,11 +183,11 @@ def _sum(parts: list[Any]) -> Tensor:
 
 @functools.cache
 def _workers(process: int, count: int) -> ThreadPoolExecutor:
-    """Threads of a process in each of which torch computes alone; a fork has none of those of its parent."""
+    """Threads of a process, in each of which torch uses one thread; a fork does not inherit its parent's threads."""
     before, started = torch.get_num_threads(), threading.Barrier(count + 1)
 
     def begin() -> None:
-        torch.get_num_threads()  # torch sets a thread's number when it is first asked, whatever was set before
+        torch.get_num_threads()  # torch sets a thread's number of threads at its first use, overriding earlier settings
         torch.set_num_threads(1)
         started.wait()
 
@@ -192,5 +195,5 @@ def _workers(process: int, count: int) -> ThreadPoolExecutor:
     for _ in range(count):
         workers.submit(int)
     started.wait()
-    torch.set_num_threads(before)  # for threads that are started later: they take what was last set anywhere
+    torch.set_num_threads(before)  # threads that start later take the number that was set last anywhere
     return workers

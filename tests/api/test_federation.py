@@ -221,7 +221,7 @@ def test_a_ledger_restores_accounts_and_pooling() -> None:
         (lambda ledger: ledger.pop("pooled"), "whether it pooled the silos"),
         (lambda ledger: ledger.update(pooled="no"), "whether it pooled the silos"),
         (lambda ledger: ledger.update(pooled=False), "saw no silo"),
-        (lambda ledger: ledger["accounts"].pop(), "of other silos"),
+        (lambda ledger: ledger["accounts"].pop(), "to other silos"),
         (lambda ledger: ledger.pop("accounts"), "whether it pooled the silos"),
     ],
 )
