@@ -57,7 +57,7 @@ function answerBlock(answer, shown, one, count, headed) {
   if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
   const apart = cheap && !narrowed && !listed.slice(0, most).includes(cheap);  // it is not in the table
-  if (apart) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", "cheapest: ", methodLink(rowOf(answer, cheap).method), " ", price(answer, cheap)));
+  if (apart) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", "cheapest: ", methodLink(rowOf(answer, cheap).method), ` ${brief(cheap)}, `, price(answer, cheap, true), " TFLOP"));
   else if (more) node.append(make("p", {class: "cheap"}, more));
   return node;
 }
@@ -65,7 +65,7 @@ function card(question, shown) {
   const answers = question.answers, one = answers.length === 1 && !answers[0].label;
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
   const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : make("p", {class: "note"}, question.about);
-  const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2}` : ""]) : "";
+  const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2} more` : ""]) : "";
   return make("article", {class: "card question"}, head, tiles, ...answers.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== answers[i - 1].unit[0])), all);
 }
 
@@ -119,7 +119,7 @@ const listOf = (kind, pairs) => make("dl", {class: kind}, ...pairs.map(([word, t
 // What the signs on the cards mean; only of those that stand there.
 function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
-  return listOf("signs", [["listed", "methods that may be best: no other is shown to be better"], ["dots", `seeds, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", whose own error lets dots pass it" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples; bold: cheapest"]]);
+  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["listed", "methods that may be best: none is shown to be better, so seeds that vary much keep a worse mean listed"], ["dots", `one a seed with a 95 % bar, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", which chance can pass" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples; bold: cheapest"]]);
 }
 // The cards, and after each few of them one line for each method that stands there for the first time.
 function cards(questions, shown) {

@@ -234,7 +234,7 @@ def test_a_picture_is_said_to_be_what_it_is(tmp_path: Path, chromium: Browser) -
     chromium.open(tmp_path / "site" / "index.html")
     choose(chromium, "task", "planning-noniid")
     assert texts(chromium, "#tasks h3") == ["Plans: the path of the cube, from above"]
-    assert "of 91.0" in texts(chromium, "#tasks table tbody td:nth-child(3) small")[0]
+    assert "real 91.0" in texts(chromium, "#tasks table tbody td:nth-child(3) small")[0]
     choose(chromium, "task", "shapes3d-light")
     assert texts(chromium, "#tasks h3") == ["Samples: real above, generated for the same combination below"]
 
