@@ -1,6 +1,6 @@
-"""Is a plugin sound?  The contract, and its public face: `from compbench.testing import check_method`.
+"""Is a plugin sound?  The contract, and its public function: `from compbench.testing import check_method`.
 
-Nothing is imported before it is asked for: the parent process reads reports of this package without torch.
+Modules are imported lazily, because the parent process reads reports of this package without torch.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,8 @@
-"""Count the conditions that networks are called with, for losses that do not say what they regress on.
+"""Count the conditions that networks are called with, for losses that do not report what they regress on.
 
-An argument is taken for conditions if it is an integer tensor (..., F) of two dimensions or more, whatever its name is.  Modules
-inside of others are counted too, so the counts tell which kinds occur and which do not, and not how often.
+An argument counts as conditions if it is an integer tensor (..., F) of two dimensions or more, whatever its name.  Modules
+inside of
+other modules are counted too, so the counts show which kinds of conditions occur, but not how often.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def called_conditions(num_factors: int, *, graded: bool = False) -> Iterator[Con
 
     Args:
         num_factors: F.
-        graded: whether calls without gradients are left out; in a fit these train nothing.
+        graded: whether to leave out calls without gradients, which train nothing in a fit.
     """
     counts, plain = ConditionCounts(), nn.Module.__call__
 
@@ -40,7 +41,7 @@ def called_conditions(num_factors: int, *, graded: bool = False) -> Iterator[Con
 
 
 def _are_conditions(given: Tensor, num_factors: int) -> bool:
-    """Whether a tensor may be conditions whose values can be read: torch.func's batched ones cannot."""
+    """Whether a tensor may be conditions with readable values; torch.func's batched tensors are not readable."""
     if given.dtype != torch.long or given.ndim < 2 or given.shape[-1] != num_factors:
         return False
     return not torch._C._functorch.is_batchedtensor(given)

@@ -1,4 +1,4 @@
-"""The checks of the contract, one function a clause: (subject) -> None, or a note; raises Broken or Skipped.
+"""The checks of the contract, one function per clause: (subject) -> None, or a note; raises Broken or Skipped.
 
 `compbench.testing.verdicts.CLAUSES` says what each clause requires.
 """
@@ -24,16 +24,16 @@ SEED_STEPS = 2
 """Number of steps of each fit when two seeds are compared."""
 
 PAIRED_ROWS = 48
-"""Number of rows, some of which get other noise: enough that some of a swarm's first particles survive to the end."""
+"""Number of rows, some of which get other noise: enough that some of a sampler's first particles survive to the end."""
 
 GIVEN, UNGIVEN = 0.4, 9.0
-"""Share of a trajectory's entries that are given, and what `known` holds at the others, where a method may not look."""
+"""Share of a trajectory's entries that are given, and the value of `known` at the others, which a method must not use."""
 
-MASKED = "use known_mask entry by entry, as request.known_mask has them: rows, channels and frames may differ"
+MASKED = "use request.known_mask entry by entry: rows, channels and frames may differ"
 
 
 def settings(method: Method) -> None:
-    """Names, bounds, descriptions and defaults of the settings class."""
+    """Check names, bounds, descriptions and defaults of the settings class."""
     own = method.settings
     if not (isinstance(own, type) and issubclass(own, MethodSettings)):
         raise Broken("the settings class is not a subclass of MethodSettings", "write `class Settings(MethodSettings)`")
@@ -53,11 +53,11 @@ def settings(method: Method) -> None:
     except ValueError as error:
         raise Broken(f"its defaults do not survive JSON: {str(error).splitlines()[0]}") from error
     if again != default:
-        raise Broken("its defaults come back from JSON as other values", "use plain numbers, words and tuples")
+        raise Broken("its defaults change when they are written to JSON and read back", "use plain numbers, words and tuples")
 
 
 def _unbounded(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """What a value's schema lacks; "" if all its alternatives are bounded."""
+    """The bound that a value's schema lacks; "" if all of its alternatives are bounded."""
     if "$ref" in schema:
         return _unbounded(definitions[schema["$ref"].rsplit("/", 1)[-1]], definitions)
     for alternatives in ("anyOf", "allOf", "oneOf"):
@@ -79,7 +79,7 @@ def _unbounded(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 
 def fit(subject: Subject) -> None:
-    """The model is there, and the progress went up to the last step."""
+    """Check that fit returned a model and reported its progress up to the last step."""
     if subject.model is None:
         raise Broken("fit returned None", "return the model")
     broken = [name for name, value in weights(subject.model).items() if not bool(value.isfinite().all())]
@@ -99,7 +99,7 @@ def fit(subject: Subject) -> None:
 
 
 def shape(subject: Subject) -> None:
-    """The usual number of rows, and a single one.  Whether a request was written to is looked at in all that are made."""
+    """Check the usual number of rows, and a single row.  Every request is also checked for having been written to."""
     for rows in (ROWS, 1):
         asked = subject.noise(rows)
         if rows == ROWS:
@@ -109,13 +109,13 @@ def shape(subject: Subject) -> None:
 
 
 def dtype(subject: Subject) -> None:
-    """Looked at in every answer that there is; here of an odd and an even number of rows."""
+    """Every answer is checked; this adds an odd and an even number of rows."""
     subject.first  # noqa: B018 - fits, and samples
     subject.sample(subject.condition[:2], subject.noise(2))
 
 
 def finite(subject: Subject) -> None:
-    """At the first combination and at a held-out one."""
+    """Check samples at the first combination and at a held-out one."""
     cells = torch.zeros_like(subject.condition)
     holdout = subject.fitted_on.holdout
     for column, value in zip(holdout.factors, holdout.cells[0], strict=True):
@@ -127,7 +127,7 @@ def finite(subject: Subject) -> None:
 
 
 def determinism(subject: Subject) -> None:
-    """Samples again, with torch's global generator elsewhere; a second fit of the same seed; on the cheapest kind, of two."""
+    """Sample again with another state of torch's global generator; fit again with the same seed, and on one kind with another."""
     again = subject.sample(subject.condition, subject.x0, stray=1)
     if not subject.alike(again, subject.first):
         raise Broken(f"sampling twice from one seed differs by {gap(again, subject.first)}")
@@ -138,7 +138,7 @@ def determinism(subject: Subject) -> None:
     if subject.method.oracle or not subject.used.examples or subject.fitted_on.event.kind != first_kind(subject.method):
         return
     if subject.fitted_on.deterministic and not subject.used.optimiser_steps:
-        return  # of one sample a combination, a fit in closed form is one for all seeds
+        return  # a fit in closed form with one sample per combination is the same for all seeds
     one, other = (
         subject.sample(subject.condition, subject.x0, model=subject.fit(seed=seed, steps=SEED_STEPS))
         for seed in (FIT_SEED, FIT_SEED + 1)
@@ -148,17 +148,17 @@ def determinism(subject: Subject) -> None:
 
 
 def _resumes_alike(subject: Subject) -> bool:
-    """Whether the fit that was stopped and resumed ended as the first one did: then it is a twin of it too."""
+    """Whether the stopped and resumed fit ended like the first one, so that it can serve as a second fit of the same seed."""
     if not subject.trains:
         return False
     try:
         return not subject.stopped(CUTS[0]).went_on and subject.alike(subject.resumed(CUTS[0]).samples, subject.first)
-    except Exception:  # whatever the plugin raises: 'cancellation' and 'resume' say so
+    except Exception:  # the checks 'cancellation' and 'resume' report any error of the plugin
         return False
 
 
 def conditions(subject: Subject) -> str | None:
-    """Every factor's first value against its last."""
+    """Compare samples at every factor's first value and at its last."""
     ignored = subject.method.ignores_condition
     for column, factor in enumerate(subject.space.factors):
         if ignored and subject.differ(subject.at(column, factor.size - 1), subject.first):
@@ -172,7 +172,7 @@ def conditions(subject: Subject) -> str | None:
 
 
 def null(subject: Subject) -> None:
-    """Each factor open, against its first two values and its last; where there is a base, an open factor may be the base's."""
+    """Compare each open factor with its first two values and its last; with a base, an open factor may equal the base's value."""
     if subject.method.ignores_condition:
         raise Skipped("it declares that it ignores the condition")
     base = subject.fitted_on.base
@@ -180,17 +180,17 @@ def null(subject: Subject) -> None:
         left_open = subject.sample(opened(subject.condition, column), subject.x0)
         if not bool(left_open.isfinite().all()):
             raise Broken(f"with factor '{factor.name}' open the samples are not finite")
-        for value in sorted({0, 1, factor.size - 1}):  # a clamp gives the first, an index of -1 the last
+        for value in sorted({0, 1, factor.size - 1}):  # clamping gives the first value, an index of -1 the last
             if (not base or value != base[column]) and not subject.differ(subject.at(column, value), left_open):
                 raise Broken(f"an open factor '{factor.name}' is answered as its value {value}")
 
 
 def x0(subject: Subject) -> None:
-    """Other noise in the first rows changes some of these, and none of the others."""
+    """Check that other noise in the first rows changes some of these rows, and no other row."""
     if subject.method.regresses:
         other = subject.sample(subject.condition, -subject.x0)
         if subject.differ(other, subject.first):
-            raise Broken("it declares one sample a condition, and its samples change with the noise", "leave out regresses=True")
+            raise Broken("it declares one sample per condition, but the noise changes its samples", "leave out regresses=True")
         return
     if subject.fitted_on.deterministic:
         raise Skipped("samples that do not depend on the noise are right here")
@@ -206,7 +206,7 @@ def x0(subject: Subject) -> None:
 
 
 def known(subject: Subject) -> None:
-    """Entries that differ by row, channel and frame: given, again with other values of what is not given, and moved."""
+    """Give entries that differ by row, channel and frame; then change the values of entries not given; then move given ones."""
     if subject.fitted_on.event.kind != "trajectory":
         raise Skipped("only tasks of trajectories give entries")
     generator = torch.Generator().manual_seed(FIT_SEED)
@@ -225,17 +225,17 @@ def known(subject: Subject) -> None:
 
 
 def build(subject: Subject) -> None:
-    """The fitted weights in a network that `build` made; the number of evaluations; the facts of a shared fit."""
+    """Load the fitted weights into a network from `build`; check the number of evaluations and the facts of a shared fit."""
     method, problem = subject.method, subject.fitted_on
     if method.evaluations is not None:
         count = method.evaluations(subject.settings, problem)
         if not isinstance(count, int) or count < 0:
             raise Broken(
-                f"evaluations gave {count!r}", "return how often the network is evaluated for one sample; 0 without a network"
+                f"evaluations gave {count!r}", "return the number of network evaluations per sample; 0 without a network"
             )
     if method.shared_fit is not None:
         if method.build is None:
-            raise Broken("shared_fit is there and build is not", "give Method(build=...), which a shared model is loaded into")
+            raise Broken("the method has shared_fit but no build", "give Method(build=...), which a shared model is loaded into")
         json.dumps(method.shared_fit(subject.settings, problem))
     if method.parts is not None:
         _kept_part(subject, method.parts)
@@ -250,9 +250,9 @@ def build(subject: Subject) -> None:
 
 
 def _kept_part(subject: Subject, parts: FitParts) -> None:
-    """What the method makes of a kept fit, loaded into `parts.build`, samples like what it makes of the fit itself."""
+    """Check that a kept fit, loaded into `parts.build` and finished, gives the same samples as the fit itself."""
     if subject.method.shared_fit is None:
-        raise Broken("parts is there and shared_fit is not", "give Method(shared_fit=...): what the first part depends on")
+        raise Broken("the method has parts but no shared_fit", "give Method(shared_fit=...): what the first part depends on")
     settings, problem = subject.settings, subject.fitted_on
     shared = subject.fit(steps=2, fit=parts.fit)
     assert isinstance(shared, torch.nn.Module)
@@ -261,13 +261,11 @@ def _kept_part(subject: Subject, parts: FitParts) -> None:
     models = [parts.finish(settings, problem, part.eval()) for part in (shared, kept)]
     made, again = (subject.sample(subject.condition, subject.x0, model=model) for model in models)
     if not torch.allclose(made, again, rtol=0, atol=1e-3 * float(made.abs().max())):
-        raise Broken(
-            f"what it makes of a kept fit samples otherwise, by {gap(made, again)}", "let `finish` need no more than that"
-        )
+        raise Broken(f"finished from a kept fit, its samples differ by {gap(made, again)}", "let `finish` need nothing else")
 
 
 def extend(subject: Subject) -> None:
-    """A model of all factors but the first, and then of all."""
+    """Fit a model of all factors but the first, and extend it to all."""
     if subject.method.extend is None or subject.tiny.smaller is None:
         raise Skipped("the method has no extend" if subject.method.extend is None else "nothing to extend here")
     problem = subject.fresh(subject.tiny.smaller)
@@ -313,7 +311,7 @@ SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
 
 
 def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
-    """Whether a problem is of a kind that the method claims; an oracle needs one with analytic truth, some methods a base."""
+    """Whether a problem has a kind that the method claims; an oracle needs analytic truth, and some methods need a base."""
     problem = tiny.make(device)
     has_base = bool(problem.base) or "base" not in method.needs
     return has_base and problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)

@@ -1,7 +1,7 @@
 """The contract of a method, checked on tiny problems of every kind of event that it claims.
 
-`examine` runs plugin code where it is called.  `compbench check` calls it in a sandboxed process of its own
-(`compbench.testing.outside`): a plugin's output is not shown.
+`examine` runs plugin code in the calling process.  `compbench check` calls it in a separate sandboxed process
+(`compbench.testing.outside`) and does not show a plugin's output.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def examine(
     """Findings about a method, one after the other.
 
     Args:
-        method: whose functions are run, here and now.
-        only: names of checks; () is all.  A fit that fails is reported in any case.
-        problems: names of tiny problems; () is all that the method claims.
-        device: "auto" is the CPU, and then the first GPU if there is one.
+        method: the method; its functions run in this process.
+        only: names of checks; () means all.  A failed fit is reported in any case.
+        problems: names of tiny problems; () means all that the method claims.
+        device: "auto" means the CPU, and then the first GPU if there is one.
         begin: called with check and problem before each.
     """
     wanted = tuple(only) or CHECKS
@@ -74,9 +74,9 @@ def examine(
 
 
 class History:
-    """What was found so far: kinds that were accepted or refused, and causes that need not be said twice.
+    """Findings so far: kinds that were accepted or refused, and causes that need not be reported twice.
 
-    `known` are the tiny problems to which there will be one with known answers.
+    `known` names the tiny problems that have a counterpart with known answers.
     """
 
     def __init__(self, method: Method) -> None:
@@ -88,7 +88,7 @@ class History:
         self._causes: dict[tuple[str, ...], Finding] = {}
 
     def said_once(self, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """The findings, but for failures that have the same cause as an earlier one: these are skipped, and say where it is."""
+        """The findings; a failure with the same cause as an earlier one becomes a skipped finding that refers to it."""
         for finding in findings:
             cause = _cause(finding, self._file)
             if finding.status == "failed" and cause in self._causes:
@@ -107,7 +107,7 @@ class History:
 
 
 def _cause(finding: Finding, file: str) -> tuple[str, ...]:
-    """What findings of one cause share: the error and the line of the plugin that raised it, or the check and its words."""
+    """A key for the cause of a finding: the error and the plugin's line that raised it, or the check and its text."""
     if (raised := RAISED.search(finding.found)) and raised[2].startswith(f"({file}, "):
         return raised.groups()
     words = re.sub(r"[-+]?\d[\d.e+-]*", "#", finding.found.removesuffix(DIFFERENT))
@@ -123,7 +123,7 @@ def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callab
         if applies(method, tiny, place):
             yield tiny.name, partial(Subject, method, tiny, place)
     for known in KNOWN:
-        alone = "silos" in method.needs and len(known.tiny.make(place).federation) < 2  # nothing to merge there
+        alone = "silos" in method.needs and len(known.tiny.make(place).federation) < 2  # there is nothing to merge
         if not alone and applies(method, known.tiny, place) and (method.oracle or known.separated):
             yield known.tiny.name, partial(Learner, method, known, place)
 
@@ -136,7 +136,7 @@ def report_on(method: Method, **options: Any) -> Report:
 
 
 RAISED = re.compile(r"(\w+): .* (\([^()]+, line \d+\))$", re.DOTALL)
-"""What `_worded` says of an exception: its type, its text, and the plugin's line."""
+"""Pattern of the text of `_worded`: an exception's type, its text, and the plugin's line."""
 
 RAISES = "look at the line that raised it; request.condition is (B, F), x and request.x0 are (B, *D), and times t are (B,)"
 
@@ -153,11 +153,11 @@ AFTER = {
     "counted": ("learns",),
     "asked": ("learns",),
 }
-"""For each check, the earlier checks that must pass for it to say anything."""
+"""For each check, the earlier checks that must pass for it to be meaningful."""
 
 
 def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, history: History) -> Iterator[Finding]:
-    """The checks on one problem; without a model there is nothing more to say."""
+    """The checks on one problem; without a model there are no more checks."""
     name = subject.tiny.name if subject.device.type == "cpu" else f"{subject.tiny.name} on {subject.device}"
     learner = isinstance(subject, Learner)
     checks = {name: act for name, act in (LEARNER_CHECKS if learner else SUBJECT_CHECKS).items() if name in wanted}
@@ -200,20 +200,20 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
 
 
 ONCE = ("memory",)
-"""For these checks one problem is enough."""
+"""Checks that run on one problem only."""
 
 KNOWN_NAME = " known"
-"""The names of problems with known answers end with this."""
+"""Ending of the names of problems with known answers."""
 
 KNOWN_ASKS = {
     "mixed": {"vector": "vector", "image": "image", "bumps": "image", "trajectory": "trajectory"},
     "precision": {"image": "image", "trajectory": "trajectory"},
 }
-"""These checks are left out on these problems if the known problem that is named does them with more rows."""
+"""Checks that are left out on a problem if the named known problem runs them with more rows."""
 
 
 def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
-    """What a fit that raised is a finding of: a leak of a silo's data, a training that diverged, a precision, or itself."""
+    """The finding for a fit that raised: a leak of a silo's data, diverged training, a failure in bf16, or the error itself."""
     text = _worded(error, subject.method)
     if isinstance(error, Refused) and len(subject.fitted_on.federation) > 1:
         return failed("silos", name, text)
@@ -227,7 +227,7 @@ def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:
 
 
 def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Method | None = None) -> Finding:
-    """A check's finding, whatever the plugin raises in it."""
+    """Run a check and return its finding, whatever the plugin raises in it."""
     start = time.perf_counter()
     try:
         note = act() or ""
@@ -243,7 +243,7 @@ def _attempt(check: str, problem: str, act: Callable[[], str | None], method: Me
 
 
 def _kinds(method: Method, history: History) -> str | None:
-    """Each claimed kind was accepted somewhere; an oracle works where there is analytic truth."""
+    """Check that each claimed kind was accepted somewhere, and that an oracle works on a problem with analytic truth."""
     accepted, refused = history.accepted, history.refused
     if method.oracle:
         if not accepted:
@@ -263,18 +263,18 @@ def _devices(asked: str) -> list[torch.device]:
 
 
 def _reraise(error: BaseException) -> None:
-    """Ctrl-C is the user's, and a closed channel the parent's; all else is the plugin's."""
+    """Raise again an error that is not the plugin's: Ctrl-C by the user, or a channel closed by the parent."""
     if isinstance(error, KeyboardInterrupt | Closed):
         raise error
 
 
 def _worded(error: BaseException, method: Method | None) -> str:
-    """An exception in a line: its type, its text, and the innermost line of the plugin that it went through."""
+    """An exception in one line: its type, its text, and the innermost plugin line in its traceback."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}{_where(error, method)}"
 
 
 def _where(error: BaseException, method: Method | None) -> str:
-    """The innermost line of the plugin that an exception went through, as in " (mine.py, line 12)"; "" without one."""
+    """The innermost plugin line in an exception's traceback, as in " (mine.py, line 12)"; "" without one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "compbench/testing/" not in frame.filename.replace("\\", "/")]
     mine = [frame for frame in own if method is not None and frame.filename == _file_of(method)] or own
@@ -289,7 +289,7 @@ def _file_of(method: Method) -> str:
 def findings(
     progress: Callable[[str, int, int], None], *, method: str, plugins: Sequence[str], only: Sequence[str], device: str
 ) -> Iterator[Finding]:
-    """The findings about a method, and as progress what is being checked; for a process of its own."""
+    """The findings about a method, with the current check as progress; this runs in a separate process."""
     begin: Listener = lambda check, problem: progress(f"{check}/{problem}", 0, 0)  # noqa: E731
     begin("loads", "")
     registry = Registry(tuple(map(Path, plugins)))
@@ -303,7 +303,7 @@ def findings(
 def findings_of(
     progress: Callable[[str, int, int], None], *, kind: Literal["tasks", "metrics"], name: str, only: Sequence[str]
 ) -> Iterator[Finding]:
-    """The findings about a task or a metric, in a process of its own; of the checks in `only`, () is all."""
+    """The findings about a task or a metric, by the checks in `only` (() means all); this runs in a separate process."""
     progress("loads/", 0, 0)
     registry = Registry()
     loaded = registry.attempt(registry.entry(kind, name))

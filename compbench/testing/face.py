@@ -3,8 +3,8 @@
 from compbench.testing import check_method
 
 def test_method_keeps_the_contract() -> None:
-    check_method("my-method")  # installed: in a process of its own, which may hang or crash
-    check_method(method)  # a Method at hand: here, so that a debugger stops in it
+    check_method("my-method")  # an installed method runs in a separate process, which may hang or crash
+    check_method(method)  # a Method object runs in this process, so that a debugger stops in it
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compbench.testing.verdicts import Report
 
 
 class ContractBroken(AssertionError):
-    """What a method breaks, a line a finding; `report` has all of it."""
+    """The broken clauses of a method, one line per finding; `report` has everything."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -31,16 +31,16 @@ def check_method(method: Method | str, *, only: Sequence[str] = (), device: str 
 
     Args:
         method: a Method, or the name of an installed one.
-        only: names of checks; () is all.
+        only: names of checks; () means all.
         device: auto (the CPU, then the first GPU if there is one), cpu, cuda or cuda:N.
-        time_limit: seconds for all checks of an installed method; a Method at hand has all the time that it takes.
+        time_limit: seconds for all checks of an installed method; a Method object has no limit.
 
     Returns:
         the report, if nothing failed.
 
     Raises:
         ContractBroken: something failed.
-        CompbenchError: no such method, check or device.
+        CompbenchError: the method, check or device does not exist.
     """
     if isinstance(method, str):
         report = check(Registry().entry("methods", method).name, only=only, device=device, time_limit=time_limit)

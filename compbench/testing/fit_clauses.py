@@ -19,11 +19,11 @@ LEAST_BYTES = 2**13
 """Smallest size of a request, in bytes, for the check that a method keeps nothing of its requests."""
 
 BLOCK = 1024
-"""Blocks of Python's memory from this size count as samples.  Smaller blocks, which Python reuses, count only in numbers."""
+"""Memory blocks of at least this size count as samples.  Smaller blocks, which Python reuses, count only in large numbers."""
 
 
 def cancellation(subject: Subject) -> None:
-    """Asked to stop before the first step, and on the way."""
+    """Ask the fit to stop before its first step, and in the middle."""
     if subject.method.oracle:
         raise Skipped("an oracle has nothing to fit")
     if not subject.trains:
@@ -45,7 +45,7 @@ def cancellation(subject: Subject) -> None:
 
 
 def resume(subject: Subject) -> str | None:
-    """Stopped after some steps and resumed in a fresh problem; compared with the fit that was left alone."""
+    """Compare a fit that was stopped after some steps and resumed in a fresh problem with the undisturbed fit."""
     if subject.method.oracle:
         raise Skipped("an oracle has nothing to fit")
     if not subject.trains:
@@ -62,7 +62,7 @@ def resume(subject: Subject) -> str | None:
 
 
 def silos(subject: Subject) -> None:
-    """Who drew from the silos, and whether an example stands in what they sent, or in the model."""
+    """Check where the silos' data was drawn, and that neither sent states nor the model contain an example."""
     problem = subject.fitted_on
     if len(problem.federation) == 1:
         raise Skipped("there is one silo here")
@@ -81,12 +81,12 @@ def silos(subject: Subject) -> None:
     for what, state in [*(("what a silo sent", state) for state in sent), ("the model", weights(subject.model))]:
         for name, value in state.items():
             if _contains(value, rows):
-                raise Broken(f"a training example stands in {what}, in '{name}'")
+                raise Broken(f"{what} contains a training example, in '{name}'")
 
 
 def _unpooled(problem: Problem) -> tuple[str, str]:
-    """What a method did that declares to pool the silos and did not, and what to do about it."""
-    found = "it declares that it pools the silos and did not"
+    """What a method did that declares to pool the silos but did not, and the advice for it."""
+    found = "it declares that it pools the silos, but it did not"
     if any(account.rounds for account in problem.federation.accounts):
         return f"{found}: it works through Federation.run", "a decentralised method says Method(pools_silos=False)"
     drawn = [silo.name for silo in problem.federation._silos if silo.num_outside]  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def _unpooled(problem: Problem) -> tuple[str, str]:
 
 
 def memory(subject: Subject) -> None:
-    """Requests and fits again and again: what they leave behind must not grow each time."""
+    """Repeat requests and fits: the memory that they leave behind must not grow each time."""
     rows = -(-LEAST_BYTES // (4 * subject.x0[0].numel()))
     condition, noise = subject.condition[:1].expand(rows, -1), subject.noise(rows)
 
@@ -123,7 +123,7 @@ def memory(subject: Subject) -> None:
 
 
 def _growth(act: Callable[[], None], measure: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """By how much each measure grows with each of two calls, the smaller growth, after a first call."""
+    """The growth of each measure per call: the smaller growth of two calls after a first one."""
     sizes = []
     for _ in range(3):
         act()
@@ -132,14 +132,14 @@ def _growth(act: Callable[[], None], measure: Callable[[], tuple[int, ...]]) -> 
 
 
 def globals_(subject: Subject) -> None:
-    """What all fits and samples so far have changed."""
+    """Check that no fit or sample so far has changed global state."""
     subject.first  # noqa: B018 - fits, and samples
     if subject.changes:
         raise Broken("; ".join(subject.changes))
 
 
 def imports(subject: Subject) -> None:
-    """What all fits and samples so far have imported."""
+    """Check that no fit or sample so far has imported anything."""
     subject.first  # noqa: B018 - fits, and samples
     late = subject.imports.late
     if late:

@@ -1,12 +1,12 @@
-"""Tiny problems with known answers, which any honest conditional model masters in seconds, and the test of its samples.
+"""Tiny problems with known answers, which any correct conditional model masters in seconds, and the test of its samples.
 
     x1 = centre(a, b, c) + spread * e,    e ~ N(0, 1)
 
-Entries that factors move lie many spreads apart: a wrong condition, swapped factors and samples that were clamped show
-there.  The others have one law for all, far from 0, that compositions leave alone: time that runs backwards or a path that
-stops early shifts them; of vectors it has two modes, whose velocity depends on the time.  Statistics are medians and
-quartiles, so that a method which mixes some samples up (a composition of few steps does) is not taken for one that does not
-obey.  Only seen combinations are asked for: whether a held-out one is reached is what tasks measure.
+Entries that factors move lie many spreads apart, so they show a wrong condition, swapped factors and clamped samples.  The other
+entries have one law for all conditions, far from 0, that compositions do not change: reversed time or a path that stops early
+shifts them.  For vectors this law has two modes, whose velocity depends on the time.  Statistics are medians and quartiles, so
+that a method that mixes up some samples (as a composition of few steps does) does not fail.  Only seen combinations are
+requested; tasks measure whether held-out ones are reached.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from compbench.testing.tiny_problems import (
 )
 
 OWN_SHARE = 0.5
-"""Least share of a combination's samples that lie nearer to its own centre than to any other's."""
+"""Smallest share of a combination's samples that lie nearer to its own centre than to any other centre."""
 
 MOST_SCALE = 0.12
 """The samples' scale s may differ from 1 by this much in entries that no factor moves: a path that stops at t has s = t."""
 
 MOST_SCALE_OPEN = 0.5
-"""The same for samples with open factors, which are fewer."""
+"""The same limit for samples with open factors, of which there are fewer."""
 
 LEAST_EFFECT = 0.3
-"""Least effect of each factor on means, relative to the true effect, for a model that is half trained."""
+"""Smallest effect of each factor on means, relative to the true effect, for a half-trained model."""
 
 MOST_SCALE_CHANNEL = 0.25
-"""The same in one channel of an image, where an example that was flipped puts what a factor moved."""
+"""The same limit in one channel of an image, where flipped training images would put entries that a factor moves."""
 
 LOOSE = 3
 """Factor by which `MOST_SCALE` is relaxed for methods that give one sample per condition and follow no path."""
 
 SPREADS = (0.2, 2.6)
-"""Least and largest spread around the median, relative to the true spread, for methods that draw; guidance may quarter it."""
+"""Smallest and largest spread around the median, relative to the true spread, for stochastic methods; guidance may quarter it."""
 
 ORACLE_SPREADS = (0.65, 1.55)
-"""Least and largest relative spread for methods that are given the true scores."""
+"""Smallest and largest relative spread for methods that are given the true scores."""
 
 PLACE = "give the network each row's own condition, factors in the order of problem.space, in fit and in sample"
-PATH = "go from t = 0 (noise) to t = 1 (data) in all steps, forwards; do not clamp or rescale what is no image"
-WIDTH = "draw from the whole law: neither its mean alone, nor noise that is left over from a path that ended early"
+PATH = "go from t = 0 (noise) to t = 1 (data) in all steps, forwards; do not clamp or rescale samples that are not images"
+WIDTH = "draw from the whole law: neither only its mean, nor noise left over from a path that ended early"
 OPENED = "train with factors left open as often as sampling asks for them: compbench.flow.masking has laws"
-FLIPPED = "show the network no picture that was flipped, turned, shifted or recoloured in a way that moves a factor"
+FLIPPED = "do not train on pictures that were flipped, turned, shifted or recoloured in a way that changes a factor"
 FINITE = "look for a division by 0 near t = 0 or 1, or a product that overflows"
 
 QUARTILES = torch.tensor([0.25, 0.75], dtype=torch.float64)
@@ -76,15 +76,15 @@ class Fault(NamedTuple):
 
 
 class KnownAnswer(NamedTuple):
-    """A problem and where its samples must lie.
+    """A problem, and where its samples must lie.
 
     Attributes:
         tiny: the problem.
-        cells: the combinations that are asked for, (N, F).
-        rows: how many samples of each.
+        cells: the requested combinations, (N, F).
+        rows: number of samples of each.
         centre: conditions (B, F) -> centres, float32 (B, *D).
         spread: conditions (B, F) -> standard deviations of the entries, (B, *D).
-        bounds: least and largest ratio of the samples' spread to the true one.
+        bounds: smallest and largest ratio of the samples' spread to the true one.
     """
 
     tiny: Tiny
@@ -96,18 +96,18 @@ class KnownAnswer(NamedTuple):
 
     @property
     def open_conditions(self) -> Tensor:
-        """`conditions`, with the factors open in turns: all, the first, the second, ...; alike in both halves of the rows."""
+        """`conditions` with factors left open in turn: all, the first, the second, ...; the same in both halves of the rows."""
         condition = self.conditions()
         turn = torch.arange(len(condition) // 2).repeat(2) % (1 + condition.shape[1])
         return condition.masked_fill((turn[:, None] == 0) | (turn[:, None] == 1 + torch.arange(condition.shape[1])), NULL)
 
     @property
     def separated(self) -> bool:
-        """Whether combinations lie apart; else they differ in width alone."""
+        """Whether combinations have different centres; otherwise they differ only in width."""
         return bool(self.centre(self.cells).any())
 
     def conditions(self) -> Tensor:
-        """Every combination as often as the others, in random order, (B, F)."""
+        """Every combination equally often, in random order, (B, F)."""
         condition = self.cells.repeat(self.rows, 1)
         return condition[torch.randperm(len(condition), generator=Generator().manual_seed(1))]
 
@@ -115,9 +115,9 @@ class KnownAnswer(NamedTuple):
         """What is wrong with samples (B, *D) of conditions (B, F); None if they lie where they must.
 
         Args:
-            condition: asked for.
-            samples: what came.
-            spread: whether samples of one combination must differ as the data do.
+            condition: requested conditions.
+            samples: the samples returned.
+            spread: whether samples of one combination must vary as the data do.
         """
         x = samples.detach().cpu().double().flatten(1)
         if not bool(x.isfinite().all()):
@@ -130,7 +130,7 @@ class KnownAnswer(NamedTuple):
         return fault or (self._spread_fault(x, own) if spread else None)
 
     def half_learnt(self, condition: Tensor, samples: Tensor) -> bool:
-        """Whether samples follow every factor a good part of the way, and the path from end to end."""
+        """Whether samples follow every factor to a good part, and the path from end to end."""
         x = samples.detach().cpu().double().flatten(1)
         if not bool(x.isfinite().all()) or self._path_fault(x, MOST_SCALE) or self._channel_fault(x):
             return False
@@ -140,14 +140,14 @@ class KnownAnswer(NamedTuple):
         return all(float((f * t).sum()) >= LEAST_EFFECT * float(t.square().sum()) for f, t in zip(found, true, strict=True))
 
     def open_fault(self, condition: Tensor, samples: Tensor) -> Fault | None:
-        """What is wrong with samples of conditions with open factors: they lie at centres that fit what is told."""
+        """What is wrong with samples of conditions with open factors, which must lie at centres that fit the given factors."""
         x, moving = samples.detach().cpu().double().flatten(1), self._moving()
         fits = ((condition.cpu()[:, None] == NULL) | (condition.cpu()[:, None] == self.cells)).all(-1)  # (B, N)
         nearest = torch.cdist(x[:, moving], self._centres()[:, moving]).argmin(1)
         told = (condition.cpu() != NULL).any(1)
         share = float(fits[torch.arange(len(x)), nearest][told].double().mean())
         if share < OWN_SHARE:
-            return Fault(f"with one factor open, {share:.0%} of the samples lie nearest to a place that fits the others", PLACE)
+            return Fault(f"with one factor open, {share:.0%} of the samples lie nearest to a centre that fits the others", PLACE)
         for what, rows in (("all factors open", ~told), ("one factor open", told)):
             fault = self._path_fault(x[rows], MOST_SCALE_OPEN)
             if fault is not None:
@@ -161,19 +161,19 @@ class KnownAnswer(NamedTuple):
         return torch.stack([x[own == k].median(0).values for k in range(len(self.cells))])
 
     def _moving(self) -> Tensor:
-        """Which entries the condition moves, (D,); the others are as wide as the noise, and the path alone moves them."""
+        """Which entries the condition moves, (D,); the others are as wide as the noise, and only the path moves them."""
         centres = self._centres()
         return (centres != centres[0]).any(0)
 
     def _effects(self, places: Tensor) -> list[Tensor]:
-        """Of each factor: where its values take the moving entries from its first one, (V - 1, D), by least squares."""
+        """For each factor, the shifts of the moving entries from its first to its other values, (V - 1, D), by least squares."""
         values = [column[:, None] == column.unique()[1:] for column in self.cells.T]
         design = torch.cat([torch.ones(len(self.cells), 1), *values], dim=1).double()
         found = torch.linalg.pinv(design) @ places[:, self._moving()]
         return list(found[1:].split([own.shape[1] for own in values]))
 
     def own_share(self, condition: Tensor, samples: Tensor) -> float:
-        """Share of the samples that lie nearest to the centre of what was asked for; 1 where all centres are one."""
+        """Share of the samples that lie nearest to the centre of their condition; 1 if all centres are equal."""
         if not self.separated:
             return 1.0
         moving = self._moving()
@@ -182,18 +182,18 @@ class KnownAnswer(NamedTuple):
         return float((nearest == self._own(condition)).double().mean())
 
     def _own(self, condition: Tensor) -> Tensor:
-        """Which of `cells` each row asks for, (B,)."""
+        """Index into `cells` of each row's condition, (B,)."""
         return (condition.cpu()[:, None] == self.cells).all(-1).int().argmax(1)
 
     def _path_fault(self, x: Tensor, most: float) -> Fault | None:
-        """The scale s of middles (half-way between quartiles) = s * centres, in the entries that no factor moves."""
+        """Check the scale s in middles (half-way between quartiles) = s * centres, for the entries that no factor moves."""
         scale = self._scale(x, ~self._moving())
         if abs(scale - 1) <= most:
             return None
         return Fault(f"entries that no factor moves lie at {scale:.2f} times the data", PATH)
 
     def _channel_fault(self, x: Tensor) -> Fault | None:
-        """The scale of middles in each channel of an image."""
+        """Check the scale of middles in each channel of an image."""
         shape = self.centre(self.cells[:1]).shape[1:]
         if len(shape) < 3:
             return None
@@ -258,14 +258,14 @@ def _pictures(condition: Tensor) -> Tensor:
 
 
 def _trajectories(condition: Tensor) -> Tensor:
-    """A straight line from 1 to 2 for all, 2 a - 2 and b + 1 at all times, (B, 3, STEPS)."""
+    """Three channels, (B, 3, STEPS): a straight line from 1 to 2, then 2 a - 2 and b + 1 at all times."""
     x1 = torch.linspace(1, 2, STEPS).repeat(len(condition), 3, 1)
     x1[:, 1:] = torch.stack([2 * condition[:, 0] - 2.0, condition[:, 1] + 1.0], dim=1)[:, :, None]
     return x1
 
 
 LATTICE = FactorSpace([Factor("a", 2), Factor("b", 3), Factor("c", 2)])
-"""Sizes rise, fall and are equal: a code that mixes factors up works for one of these and not for all."""
+"""Sizes rise, fall and are equal, because code that mixes up factors may work for one of these cases, but not for all."""
 
 THREE = Holdout.by_rule(LATTICE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
 
@@ -282,14 +282,14 @@ def _known(
     modes: float = 0.0,
     holdout: Holdout = THREE,
 ) -> KnownAnswer:
-    """A problem of a lattice.
+    """A problem on the lattice.
 
     Args:
-        name, event, rows, budget, bounds: as the answer has them.
-        centre: of every combination.
-        spread: of the entries that factors move.
-        modes: distance of two modes from the centre, over the centre, in the entries that no factor moves; 0: they have one.
-        holdout: what of the lattice is not seen.
+        name, event, rows, budget, bounds: as in `KnownAnswer`.
+        centre: centre of every combination.
+        spread: spread of the entries that factors move.
+        modes: distance of two modes from the centre, divided by the centre, in the entries that no factor moves; 0 for one mode.
+        holdout: the unseen part of the lattice.
     """
     space, seen = holdout.space, _seen(holdout)
     places = centre(seen)
@@ -303,7 +303,7 @@ def _known(
         return centre(condition) + torch.where(still, modes * places[0].abs() * side + wide * noise, spread * noise)
 
     def alone(condition: Tensor, generator: Generator) -> Tensor:
-        """Examples of one factor: the others have any values with which the combination is seen."""
+        """Examples with one factor given: the others have any values for which the combination is seen."""
         fits = ((condition[:, None] == NULL) | (condition[:, None] == seen)).all(-1).float()
         return draw(seen[torch.multinomial(fits, 1, generator=generator)[:, 0]], generator)
 
@@ -324,7 +324,7 @@ def _seen(holdout: Holdout) -> Tensor:
 
 
 def _singles(space: FactorSpace) -> Tensor:
-    """Every value of every factor alone, (N, F)."""
+    """Conditions with one factor, for every value of every factor, (N, F)."""
     found = [(column, value) for column, size in enumerate(space.sizes) for value in range(size)]
     parts = torch.full((len(found), len(space)), NULL)
     for row, (column, value) in enumerate(found):
@@ -333,7 +333,7 @@ def _singles(space: FactorSpace) -> Tensor:
 
 
 def _of_laws() -> KnownAnswer:
-    """The perturbations' sources, each a Gaussian around 0 with a width of its own on each axis: for oracles."""
+    """The sources of `perturbation`, each a Gaussian around 0 with its own width on each axis: for oracles."""
     laws = perturbation_laws()
     deviations = {cell: law.variances[0].float().sqrt() for cell, law in laws.items()}
 

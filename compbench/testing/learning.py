@@ -1,7 +1,8 @@
-"""Clauses on problems with known answers: does a method learn and obey, in the precision of runs, within what it declares?
+"""Clauses on problems with known answers: does a method learn and follow conditions, in the precision of runs, as it declares?
 
-One fit serves all of them.  A method that does not obey after the problem's steps gets five times as many before it fails; on
-kinds of events beyond its first it need only be on its way.
+One fit serves all clauses.  A method that does not follow conditions after the problem's steps gets up to five times as many
+before
+it fails; on kinds of events other than its cheapest one it only needs to be half trained.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from compbench.testing.long_requests import middle_obeys, obeys_long
 from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
 
 LONGER = (2, 5)
-"""A slow learner gets these multiples of the steps, one after the other, before it fails."""
+"""A method that learns slowly gets these multiples of the steps, one after the other, before it fails."""
 
 ALONE = (slice(0, 1), slice(3, 5), slice(6, 15))
 """Rows of a mixed request that are requested again without the others: one, two, and an odd number."""
 
 ROUNDING = 2e-3
-"""Largest change of a row among other rows, relative to its largest entry; sums in another order cause it at each step."""
+"""Largest change of a row if other rows change, relative to its largest entry; sums in another order cause it at each step."""
 
 TWINS = 16
-"""Number of rows with equal condition and noise that a sampler with its own random numbers is asked for."""
+"""Number of rows with equal condition and noise in a request to a sampler with its own random numbers."""
 
 SHARED = 0.05
-"""If twins differ by less than this share of what another seed changes, they differ by rounding alone."""
+"""If rows with equal condition and noise differ by less than this share of the change by another seed, it is only rounding."""
 
 PROBE_STEPS = 2
-"""Number of steps of the fit whose products are counted."""
+"""Number of steps of the fit whose FLOPs are counted."""
 
 
 class Learner(Subject):
@@ -48,7 +49,7 @@ class Learner(Subject):
 
     Attributes:
         known: the problem's answers.
-        asked: every combination many times, in random order.
+        asked: conditions with every combination many times, in random order.
     """
 
     def __init__(self, method: Method, known: KnownAnswer, device: torch.device, room: Path) -> None:
@@ -60,18 +61,18 @@ class Learner(Subject):
         self.asked = known.conditions().to(device)
 
     def fits_in_fp32(self) -> bool:
-        """Whether the same fit ends well in fp32."""
+        """Whether the same fit succeeds in fp32."""
         self.fit_precision = "fp32"
         try:
             made = self.samples(model=self.fit(steps=PROBE_STEPS), precision="fp32")
-        except Exception:  # whatever the plugin raises there too: then precision is not the cause
+        except Exception:  # if the plugin raises there too, precision is not the cause
             return False
         finally:
             self.fit_precision = ""
         return bool(made.isfinite().all())
 
     def noise(self, rows: int) -> Tensor:
-        """Pairs of opposite noise, whose middle is 0: the samples of a law that is symmetric have its middle."""
+        """Pairs of opposite noise, whose mean is 0, so that samples of a symmetric law have the law's mean."""
         half = super().noise(-(-rows // 2))
         return torch.cat([half, -half])[:rows]
 
@@ -80,7 +81,7 @@ class Learner(Subject):
         return self.sample(self.asked, self.noise(len(self.asked)), model=model, precision=precision)
 
     def longer(self, times: int, precision: str) -> Tensor:
-        """Samples of a model of so many times the steps."""
+        """Samples of a model trained for `times` times the steps."""
         self.fit_precision = precision
         try:
             model = self.fit(steps=times * self.fitted_on.budget.train_steps)
@@ -89,7 +90,7 @@ class Learner(Subject):
         return self.samples(model=model, precision=precision)
 
     def is_half_learnt(self, samples: Tensor) -> bool:
-        """Whether samples do for a kind of events beyond the method's first one."""
+        """Whether samples are good enough for a kind of events other than the method's cheapest one."""
         own = self.fitted_on.event.kind == first_kind(self.method)
         return not own and self.known.half_learnt(self.asked, samples)
 
@@ -108,7 +109,7 @@ class Learner(Subject):
 
 
 def learns(learner: Learner) -> str | None:
-    """Samples of every seen combination, after the problem's steps, or some times as many."""
+    """Check samples of every seen combination, after the problem's steps or a multiple of them."""
     if learner.method.ignores_condition:
         raise Skipped("it declares that it ignores the condition")
     if learner.verdict is None:
@@ -116,7 +117,7 @@ def learns(learner: Learner) -> str | None:
     if learner.method.oracle:
         raise Broken(*learner.verdict)
     if learner.is_half_learnt(learner.first_samples):
-        return f"half trained after the problem's steps, and on its way: {learner.verdict.found}"
+        return f"half trained after the problem's steps, and improving: {learner.verdict.found}"
     for times in LONGER:
         samples = learner.longer(times, learner.precision)
         fault = learner.judged(samples)
@@ -125,11 +126,11 @@ def learns(learner: Learner) -> str | None:
     assert fault is not None
     if learner.precision == "fp32" or learner.judged(learner.longer(LONGER[-1], "fp32")):
         raise Broken(*fault)
-    raise Broken(f"in {learner.precision}, which published runs take, {fault.found}; in fp32 all is well", PRECISION, "precision")
+    raise Broken(f"in {learner.precision}, which published runs use, {fault.found}; in fp32 all is well", PRECISION, "precision")
 
 
 def left_open(learner: Learner) -> str | None:
-    """Vectors with one factor open, and with all, of the model after the problem's steps."""
+    """Check vectors with one factor open, and with all factors open, by the model after the problem's steps."""
     if learner.method.ignores_condition:
         raise Skipped("it declares that it ignores the condition")
     if learner.method.oracle or learner.fitted_on.event.kind != "vector":
@@ -142,7 +143,7 @@ def left_open(learner: Learner) -> str | None:
 
 
 def precision_of_runs(device: torch.device) -> Literal["bf16", "fp32"]:
-    """bf16, which published boards are made in, on every CPU; on a GPU what `run` takes there."""
+    """The precision of published runs: bf16 on every CPU; on a GPU the one that `run` takes there."""
     return "bf16" if device.type == "cpu" or devices.precision("auto", device) == "bf16" else "fp32"
 
 
@@ -150,7 +151,7 @@ PRECISION = "keep in fp32 what bf16's three digits or its products cannot carry:
 
 
 def precision(subject: Subject) -> str | None:
-    """The precision of published runs, and fp32 from the same model."""
+    """Check samples in the precision of published runs, and in fp32 from the same model."""
     device, own = subject.device, precision_of_runs(subject.device)
     if own == "fp32":
         raise Skipped("runs take fp32 on this device")
@@ -171,7 +172,7 @@ def precision(subject: Subject) -> str | None:
         made = subject.sample(condition, noise, precision="fp32")
         share = subject.known.own_share
         if share(condition, made) < share(condition, subject.first_samples[few]) - 0.5:
-            raise Broken(f"a model that obeys in {own} does not in fp32", PRECISION)
+            raise Broken(f"a model that follows conditions in {own} does not in fp32", PRECISION)
         return None
     subject.fit_precision = own
     try:
@@ -189,9 +190,9 @@ def precision(subject: Subject) -> str | None:
 
 
 def mixed(subject: Subject) -> str | None:
-    """Another condition in every row; rows in other company; a request of more than 128 rows where samples are small."""
+    """Check requests with another condition in every row, the same rows among others, and more than 128 rows of small samples."""
     if subject.method.couples_rows:
-        return "it declares that rows of a request share something: their law is what `learns` looks at"
+        return "it declares that rows of a request share something; `learns` checks their law"
     with subject.shortened(subject.few):  # rows are compared with rows
         return _mixed(subject)
 
@@ -208,7 +209,7 @@ def _mixed(subject: Subject) -> str | None:
         for rows in ALONE:
             alone = sample(condition[rows], noise[rows])
             _same(
-                subject, alone, whole[rows], f"rows {rows.start} to {rows.stop - 1} of {len(noise)} are others when asked alone"
+                subject, alone, whole[rows], f"rows {rows.start} to {rows.stop - 1} of {len(noise)} change when requested alone"
             )
         if not change <= rounding * float(whole.abs().max()):
             raise Broken(f"rows change with the conditions and the noise of other rows, by up to {change:.3g}")
@@ -222,7 +223,7 @@ def _mixed(subject: Subject) -> str | None:
 
 
 def _twins_differ(subject: Subject, condition: Tensor, noise: Tensor, changes: Tensor) -> None:
-    """Rows of one condition and one noise differ as two seeds do, on a row that another seed changes as much as most."""
+    """Check that rows with equal condition and noise differ as two seeds do, on a row that another seed changes typically."""
     changed = changes.nonzero()[:, 0]
     row = changed[changes[changed].argsort()[len(changed) // 2]]
     twins = subject.sample(
@@ -238,7 +239,7 @@ def _twins_differ(subject: Subject, condition: Tensor, noise: Tensor, changes: T
 
 
 def _in_other_company(subject: Subject, condition: Tensor, noise: Tensor, whole: Tensor) -> str | None:
-    """A sampler with random numbers of its own: some rows stay, in their places, and the others change."""
+    """Check a sampler with its own random numbers: some rows are kept in place, and the others change."""
     for rows in ALONE[:2]:
         subject.sample(condition[rows], noise[rows], precision="fp32")
     stay = (condition == condition[0]).all(1)
@@ -248,7 +249,7 @@ def _in_other_company(subject: Subject, condition: Tensor, noise: Tensor, whole:
     other[others] *= -1
     made = subject.sample(changed, other, precision="fp32")
     _same(subject, made[stay], whole[stay], "rows change with the conditions and the noise of other rows")
-    return "it draws random numbers of its own: rows are compared in their places"
+    return "it draws its own random numbers, so rows are compared in place"
 
 
 def _mixed_request(subject: Subject) -> tuple[Tensor, Tensor]:
@@ -268,7 +269,7 @@ def _same(subject: Subject, one: Tensor, other: Tensor, what: str) -> None:
 
 
 def count(learner: Learner) -> str | None:
-    """Optimiser steps, examples drawn, and evaluations of the network, against the budget and what the method says."""
+    """Check optimiser steps, drawn examples and network evaluations against the budget and the method's own report."""
     method, settings, problem = learner.method, learner.settings, learner.fitted_on
     before = counted.Tally()
     early = counted.counted(learner.fresh(), before)
@@ -286,12 +287,12 @@ def count(learner: Learner) -> str | None:
         return None
     excess = evaluations_excess(_evaluations(learner, declared), declared)
     if excess:
-        raise Broken(excess, "return every evaluation of the network that one sample takes: each step, member and particle")
+        raise Broken(excess, "count every evaluation of the network for one sample: each step, member and particle")
     return None
 
 
 def _evaluations(learner: Learner, declared: int) -> float | None:
-    """By the products of some training steps and of some samples."""
+    """Evaluations per sample, by the FLOPs of some training steps and of some samples."""
     tally = counted.Tally()
     problem = counted.counted(learner.fresh(), tally)
     problem = replace(problem, budget=problem.budget.model_copy(update={"train_steps": PROBE_STEPS}))
@@ -312,7 +313,7 @@ def first_kind(method: Method) -> str:
 
 
 def asked(learner: Learner) -> str | None:
-    """Kinds of conditions that samples ask for, among those that the fit was trained on."""
+    """Check that the fit was trained on the kinds of conditions that samples request."""
     problem, size = learner.fitted_on, len(learner.space)
     learner.first_samples  # noqa: B018 - fits
     trained = by_kind(counted.regressed(learner.regressed, problem, learner.used))
@@ -324,11 +325,11 @@ def asked(learner: Learner) -> str | None:
         return "; ".join(f"asked at {KINDS[kind]}, trained on {count:,.0f} examples" for kind, count in missing.items()) or None
     trained, called = by_kind(learner.trained.of(size)), by_kind(learner.called_for().of(size))
     if sum(trained.values()) < LEAST_EXAMPLES or not any(called.values()):
-        raise Skipped("not counted: its losses do not say what they regress on (compbench.regressed), or it has none")
+        raise Skipped("not counted: its losses do not report what they regress on (compbench.regressed), or it has none")
     never = [KINDS[kind] for kind, count in called.items() if count and not trained.get(kind)]
     if never:
-        raise Broken(f"its network is asked at {' and '.join(never)}, and fit never called it there with gradients")
-    return "by calls of its networks: its losses do not say what they regress on (compbench.regressed)"
+        raise Broken(f"its network is evaluated at {' and '.join(never)}, and fit never called it there with gradients")
+    return "counted by calls of its networks, because its losses do not report what they regress on (compbench.regressed)"
 
 
 LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {

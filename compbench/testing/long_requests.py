@@ -1,4 +1,4 @@
-"""Requests that are longer than a network's batch or a referee's, and requests that differ in the middle alone."""
+"""Requests that are longer than the batch of a network or referee, and requests that differ only in the middle."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from compbench.testing.known_answers import KnownAnswer
 
 LONG = 8_192 + 7
-"""Number of rows of a long request: a few more than a referee asks for at once."""
+"""Number of rows of a long request: a few more than a referee requests at once."""
 
 FIRST = 128
-"""Rows of a long request whose obedience is the measure of the others'."""
+"""Number of first rows of a long request with which the other rows are compared."""
 
 PLACES = (0, 1, 127, 128, 4_095, 8_191, 8_192, LONG - 1)
 """Rows of a long request that are requested again without the others."""
 
 LESS = 0.3
-"""Later rows may obey less often than the first ones by this share; of the last seven, by twice as much."""
+"""Later rows may be right less often than the first ones by this share; the last seven rows by twice as much."""
 
 LONG_STEPS = {"num_levels": 2, "num_steps": 2, "num_inner": 1, "num_particles": 2}
-"""A long request is drawn with few steps and particles of the sampler's own: rows are compared with rows of the same request."""
+"""Settings for a long request: few steps and particles, because rows are only compared with rows of the same request."""
 
 
 def middle_changed(condition: Tensor, noise: Tensor) -> tuple[slice, Tensor, Tensor]:
@@ -40,16 +40,16 @@ def middle_changed(condition: Tensor, noise: Tensor) -> tuple[slice, Tensor, Ten
 
 
 def middle_obeys(subject: Subject, whole: Tensor, condition: Tensor, noise: Tensor) -> float:
-    """Asks again for other conditions and noise in the middle, with another seed; the largest change in any other row.
+    """Request other conditions and noise in the middle, with another seed; return the largest change in any other row.
 
-    Raises Broken: the middle came back as it was.
+    Raises Broken: the middle rows did not change.
     """
     middle, changed, other = middle_changed(condition, noise)
     made = subject.sample(changed, other, seed=SAMPLE_SEED + 1, precision="fp32")
     if not (subject.method.regresses and subject.method.ignores_condition) and not subject.differ(made[middle], whole[middle]):
         raise Broken(
             f"other conditions and noise in rows {middle.start} to {middle.stop - 1} of {len(condition)} left them as they were",
-            "keep no answers from one request to the next",
+            "do not keep answers from one request to the next",
         )
     rest = torch.ones(len(condition), dtype=torch.bool, device=condition.device)
     rest[middle] = False
@@ -57,13 +57,13 @@ def middle_obeys(subject: Subject, whole: Tensor, condition: Tensor, noise: Tens
 
 
 def obeys_long(learner: Subject, known: KnownAnswer, *, draws: bool, rounding: float) -> None:
-    """All rows of a long request obey as often as its first ones; some are the samples that they are without the others.
+    """Check that all rows of a long request are right as often as its first rows, and that some do not change without the others.
 
     Args:
         learner: a method on a known problem of vectors, where rows cost little.
         known: where its samples must lie.
-        draws: whether the sampler draws random numbers of its own.
-        rounding: largest change of a row among other rows, relative to its largest entry.
+        draws: whether the sampler draws its own random numbers.
+        rounding: largest change of a row if other rows change, relative to its largest entry.
     """
     generator = torch.Generator().manual_seed(FIT_SEED)
     cells = known.cells
@@ -81,4 +81,4 @@ def obeys_long(learner: Subject, known: KnownAnswer, *, draws: bool, rounding: f
     if alone is not None:
         gap = float((alone - made[places]).abs().max())
         if not gap <= rounding * float(made.abs().max()):
-            raise Broken(f"rows of a request of {LONG} are others when asked alone, by up to {gap:.3g}")
+            raise Broken(f"rows of a request of {LONG} change when requested alone, by up to {gap:.3g}")

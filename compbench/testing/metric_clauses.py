@@ -1,7 +1,8 @@
-"""The contract of a metric, on samples whose quality is known: real ones, and the same corrupted more and more.
+"""The contract of a metric, on samples of known quality: real samples, and the same samples corrupted to increasing degrees.
 
-A corruption adds noise, shifts all samples, shrinks them to their mean, or puts noise in the place of some.  A metric need not
-detect all of these; it must detect one of them at every step.
+A corruption adds noise, shifts all samples, shrinks them to their mean, or replaces some by noise.  A metric need not detect
+all of
+these corruptions; it must detect at least one at every level.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CORRUPTIONS: dict[str, Corruption] = {
 
 
 def of_metric(metric: Metric, *, only: Sequence[str] = ()) -> Iterator[Finding]:
-    """The findings about a metric that computes something of real and generated samples; of some checks, () is all."""
+    """The findings about a metric of real and generated samples, by the checks in `only`; () means all."""
     if metric.compute is None:
         yield Finding("monotone", "", "skipped", "a task computes it: check the task")
         return
@@ -57,7 +58,7 @@ def of_metric(metric: Metric, *, only: Sequence[str] = ()) -> Iterator[Finding]:
 
 
 class MetricSubject:
-    """A metric and the samples that it is shown."""
+    """A metric and the samples that it is tested on."""
 
     def __init__(self, metric: Metric, kind: str) -> None:
         generator = Generator().manual_seed(5)
@@ -70,7 +71,7 @@ class MetricSubject:
         self.weights = torch.randn(3 * 16 * 16, FEATURES, generator=generator)
 
     def _real(self, generator: Generator, which: str) -> Tensor:
-        """Two modes of vectors; of images, two colours with shade.  The mode is the condition of a joint metric."""
+        """Vectors with two modes, or images of two colours with shades.  The mode is the condition for a joint metric."""
         side = (torch.randint(2, (ROWS, *[1] * len(self.shape)), generator=generator) * 2 - 1).float()
         self.modes[which] = (side.flatten(1).long() + 1) // 2
         return 0.5 * side + 0.1 * torch.randn(ROWS, *self.shape, generator=generator)
@@ -95,7 +96,7 @@ class MetricSubject:
 
 
 def floor(subject: MetricSubject) -> str:
-    """The floor is there, finite, and what real samples get; far from what noise gets."""
+    """Check that the floor exists, is finite, equals the value of real samples, and is far from the value of noise."""
     found = subject.value(subject.other)
     if found.floor is None:
         raise Broken("it gives no floor", "return Value(metric of generated, the same metric of pair.floor)")
@@ -108,7 +109,7 @@ def floor(subject: MetricSubject) -> str:
 
 
 def repeatable(subject: MetricSubject) -> None:
-    """The same samples and seed twice, with the global generators elsewhere; the samples left as they were."""
+    """Compute the metric twice from the same samples and seed, with other global generators; samples must not change."""
     samples = subject.other.clone()
     first = subject.value(samples)
     torch.manual_seed(99)
@@ -119,7 +120,7 @@ def repeatable(subject: MetricSubject) -> None:
 
 
 def monotone(subject: MetricSubject) -> str:
-    """Some corruption makes it worse at every step."""
+    """Check that some corruption makes the metric worse at every level."""
     found = []
     for name, corrupt in CORRUPTIONS.items():
         values = [subject.value(corrupt(subject.other, subject.noise, level)).value for level in LEVELS]
@@ -133,7 +134,7 @@ CHECKS: dict[str, Callable[[MetricSubject], str | None]] = {"floor": floor, "rep
 
 
 def _first(x: Tensor, level: float) -> Tensor:
-    """Which rows a corruption of some places takes, (B, 1, ...)."""
+    """Which rows a corruption of some rows replaces, (B, 1, ...)."""
     rows = torch.arange(len(x)) < 0.5 * level * len(x)
     return rows.view(-1, *[1] * (x.ndim - 1))
 

@@ -1,7 +1,7 @@
 """The contract check from outside: a sandboxed process runs the plugin, and its findings come over a typed channel.
 
-What the plugin prints goes to a log.  A hang, a crash or an exit is a finding of the check that was going on; checks that
-had not begun are reported as skipped.  Light: no torch here.
+The plugin's output goes to a log.  A hang, a crash or an exit is a finding of the current check; checks that had not begun are
+reported as skipped.  This module does not import torch.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ def check(
     time_limit: float = 600.0,
     threads: int = 1,
 ) -> Report:
-    """Check one method, task or metric in a process of its own.
+    """Check one method, task or metric in a separate process.
 
     Args:
-        method: its name; a method may be one in `plugins`.
+        method: its name; a method may come from `plugins`.
         kind: methods, tasks or metrics.
         plugins: files of methods that are not installed.
-        only: names of checks; () is all.
+        only: names of checks; () means all.
         device: auto (the CPU, then the first GPU if there is one), cpu, cuda or cuda:N.
         time_limit: seconds for all checks together.
         threads: CPU threads of the process.
 
     Raises:
-        CompbenchError: no such check of this kind, or no such device.
+        CompbenchError: there is no such check of this kind, or no such device.
     """
     _refuse_unknown(only, kind)
     start = time.monotonic()
@@ -55,7 +55,7 @@ def check(
 
 
 def check_all(names: Sequence[tuple[str, str]], *, jobs: int, **options: Any) -> Iterator[Report]:
-    """Check several (kind, name), `jobs` of them at a time; reports come in the order of the names, as soon as they can."""
+    """Check several (kind, name), `jobs` of them at a time; reports come in the order of the names, as early as possible."""
     for kind in dict.fromkeys(kind for kind, _ in names):
         _refuse_unknown(options.get("only", ()), kind)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
@@ -71,7 +71,7 @@ def _refuse_unknown(only: Sequence[str], kind: str) -> None:
 
 
 def _findings(arguments: Mapping[str, Json], time_limit: float, threads: int) -> Iterator[Finding]:
-    """Findings until the child has no more, or ends otherwise, which is a finding too."""
+    """Findings until the child has no more; any other end of the child is a finding, too."""
     at = "loads/"
 
     def note(stage: str, done: int, total: int) -> None:

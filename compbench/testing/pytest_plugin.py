@@ -1,6 +1,6 @@
 """`pytest --compbench NAME`: the contract of an installed method, one test per clause, next to a plugin's own tests.
 
-The method is checked in a process of its own when the first of these tests runs.
+The method is checked in a separate process when the first of these tests runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 class Contract(pytest.Collector):
-    """One method's clauses; its report is made once."""
+    """The clauses of one method; the report is made once."""
 
     _report: Report | None = None
 
@@ -88,7 +88,7 @@ class ClauseItem(pytest.Item):
 
 
 class ClauseBroken(AssertionError):
-    """Findings of one clause that failed."""
+    """The findings of one broken clause."""
 
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__(findings[0].message)

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 LAZY = {"torch", "numpy", "compbench", "importlib", "<frozen importlib"} | set(sys.stdlib_module_names)
-"""These packages may import late: the harness and the packages that it is built on."""
+"""Packages whose late imports are allowed: the harness and the packages that it is built on."""
 
 
 def global_state() -> dict[str, Any]:
-    """What belongs to the whole process and not to a method, by the name that a message calls it."""
+    """State of the whole process that a method must not change, by its name in messages."""
     return {
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.get_default_device()": _default_device(),
@@ -46,7 +46,7 @@ def global_state() -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs, as text: short values are shown."""
+    """The differences as text, with short values shown."""
     found = []
     for name, value in before.items():
         if after[name] != value:
@@ -83,7 +83,7 @@ def restore(before: dict[str, Any]) -> None:
 
 
 class Imports(importlib.abc.MetaPathFinder):
-    """Notes every import of a module that was not there yet, and who asked for it; finds nothing itself."""
+    """An import hook that records every import of a new module, with the importing module, and finds nothing itself."""
 
     def __init__(self) -> None:
         self._asked: list[tuple[str, str]] = []
@@ -98,13 +98,13 @@ class Imports(importlib.abc.MetaPathFinder):
         who = str(frame.f_globals.get("__name__", ""))
         # Before torch 2.7 Triton loads its backends under their folders' names, as "amd".
         if who.split(".")[0] in self._lazy or "/triton/backends/" in frame.f_code.co_filename:
-            self._lazy.add(name.split(".")[0])  # what the lazy import, and what that imports in turn, is theirs
+            self._lazy.add(name.split(".")[0])  # a lazy import, and everything that it imports in turn, belongs to LAZY
         else:
             self._asked.append((name, who))
 
     @property
     def late(self) -> list[tuple[str, str]]:
-        """(module, who asked) of what was imported by others than the harness and its own foundations."""
+        """(module, importing module) of imports that neither the harness nor its own packages made."""
         return [(name, who) for name, who in self._asked if name in sys.modules]
 
     @contextlib.contextmanager
@@ -127,7 +127,7 @@ def frozen_heap() -> Iterator[None]:
 
 
 def tensor_bytes(device: torch.device) -> int:
-    """Bytes of live tensors: the allocator's on a GPU; on a CPU of the tensors that Python knows, each storage once."""
+    """Bytes of live tensors: on a GPU by the allocator, on a CPU by the tensors known to Python, counting each storage once."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -154,7 +154,7 @@ def _default_device() -> str:
 
 
 def _numpy_state() -> int:
-    """A hash of numpy's global generator: its words and its place in them."""
+    """A hash of numpy's global generator: its state words and its position."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return 0
@@ -163,7 +163,7 @@ def _numpy_state() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """The environment but for what torch's compiler sets when it is first looked at."""
+    """The environment, without variables that torch's compiler sets when it is imported."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TORCHINDUCTOR_", "TRITON_"))}
 
 

@@ -1,7 +1,7 @@
-"""The contract of a task, asked with samplers of known quality: real data, one real example over and over, and noise.
+"""The contract of a task, tested with samplers of known quality: real data, one real example repeated, and noise.
 
-The seen combinations' data replace the held-out data, which only the task has: a score of the seen split must rank
-real data above noise, and not below a sampler that collapsed to one example of each combination.
+Data of seen combinations replace the held-out data, which only the task has: a score of the seen split must rank real data above
+noise, and not below a sampler that collapsed to one example of each combination.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from compbench.testing.verdicts import Finding, failed
 from compbench.testing.watched import Broken, Skipped
 
 DRAWS, DRAW = 40, 512
-"""Number and size of the batches that are drawn from the silos to find real data of every combination."""
+"""Number and size of the batches drawn from the silos to find real data of every combination."""
 
 
 class TaskSubject:
-    """A task, open with its own embedded data under its smallest preset, and what its scores say of samplers."""
+    """A task, opened with its own embedded data at its smallest preset, and its scores of samplers."""
 
     def __init__(self, task: Task, registry: Registry, home: Path) -> None:
         self.task = task
@@ -57,7 +57,7 @@ class TaskSubject:
         return torch.cat([b.x1.cpu() for b in batches]), torch.cat([b.condition.cpu() for b in batches])
 
     def real(self, condition: Tensor) -> Tensor:
-        """A real example of each condition, drawn at random; of one without data, of the nearest that has some."""
+        """A real example of each condition, drawn at random; for a condition without data, of the nearest with data."""
         x1, conditions = self.data
         places: dict[tuple[int, ...], Tensor] = {}
         made = []
@@ -70,7 +70,7 @@ class TaskSubject:
         return torch.stack(made)
 
     def collapsed(self, condition: Tensor) -> Tensor:
-        """The middle of the real examples of each condition, again and again."""
+        """The median real example of each condition, repeated."""
         x1, conditions = self.data
         made, known = torch.empty(len(condition), *x1.shape[1:]), {}
         for row, asked in enumerate(condition.cpu()):
@@ -82,11 +82,11 @@ class TaskSubject:
         return made
 
     def noise(self, condition: Tensor) -> Tensor:
-        """Noise, whatever is asked for."""
+        """Noise, whatever the condition."""
         return torch.randn(len(condition), *self.task.event.shape, generator=self.generator)
 
     def _rows(self, asked: Tensor, conditions: Tensor) -> Tensor:
-        """Rows of the real examples whose conditions agree most with what is asked for."""
+        """Rows of the real examples whose conditions agree most with the requested ones."""
         agree = ((asked == NULL) | (asked == conditions)).sum(1)
         return (agree == agree.max()).nonzero()[:, 0]
 
@@ -113,7 +113,7 @@ class TaskSubject:
 
 
 def primary(subject: TaskSubject) -> str:
-    """There is one primary score, of the name that the task says, with its floor or its ceiling."""
+    """Check that there is one primary score, with the name that the task declares, and with a floor or a ceiling."""
     ranks = [score for score in subject.of_real.values() if score.primary]
     if [score.name for score in ranks] != [subject.task.primary]:
         raise Broken(
@@ -125,7 +125,7 @@ def primary(subject: TaskSubject) -> str:
 
 
 def ceiling(subject: TaskSubject) -> str:
-    """Ceilings and floors are better than what noise gets."""
+    """Check that ceilings and floors are better than the scores of noise."""
     found = []
     for name, score in subject.of_noise.items():
         for what, bound in (("ceiling", score.ceiling), ("floor", score.floor)):
@@ -138,7 +138,7 @@ def ceiling(subject: TaskSubject) -> str:
 
 
 def collapse(subject: TaskSubject) -> str:
-    """In the primary metric on seen combinations, one example over and over is not better than the real data."""
+    """Check that one repeated example does not beat real data in the primary metric on seen combinations."""
     if subject.problem.deterministic or subject.task.truth is not None:
         raise Skipped("a combination has one sample here, so this is not a collapse")
     ranked = _ranked(subject)
@@ -153,8 +153,8 @@ def collapse(subject: TaskSubject) -> str:
         bound = score.ceiling if score.ceiling is not None else score.floor
         best = score.value if bound is None or _worse(score, bound, score.value) else bound
         if _worse(score, best, other.value):
-            raise Broken(f"one example a combination gets {other.value:.4g} in '{score.name}', real data {score.value:.4g}")
-        found.append(f"{score.name}: real data {score.value:.4g}, one example a combination {other.value:.4g}")
+            raise Broken(f"one example per combination gets {other.value:.4g} in '{score.name}', real data {score.value:.4g}")
+        found.append(f"{score.name}: real data {score.value:.4g}, one example per combination {other.value:.4g}")
     return "; ".join(found)
 
 
@@ -170,7 +170,7 @@ CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {"primary": primary, "c
 
 
 def _declared(task: Task, registry: Registry) -> Finding:
-    """What `list` reads in the file is what the loaded task says."""
+    """Check that the facts that `list` reads from the file equal those of the loaded task."""
     read = declared(registry.entry("tasks", task.name))._asdict()
     wrong = [
         f"{name} is {getattr(task, name)!r}, read is {value!r}" for name, value in read.items() if getattr(task, name) != value
@@ -179,7 +179,7 @@ def _declared(task: Task, registry: Registry) -> Finding:
 
 
 def of_task(task: Task, registry: Registry, *, only: Sequence[str] = ()) -> Iterator[Finding]:
-    """The findings about a task; of some checks, () is all."""
+    """The findings about a task, by the checks in `only`; () means all."""
     if not only or "declared" in only:
         yield _declared(task, registry)
     if list(only) == ["declared"]:

@@ -1,12 +1,12 @@
-"""Tiny problems of every kind of event: each is fitted in a fraction of a second and means something.
+"""Tiny problems of every kind of event, each fitted in a fraction of a second.
 
 vector        the corners of a 2 x 3 lattice, (1, 2) held out
 perturbation  two binary perturbations of a Gaussian, (1, 1) held out; has a base, and an oracle for methods that may see it
-silos         the vectors in three silos, each with cells of its own
+silos         the vectors in three silos, each with its own cells
 image         colours of two halves of an image
-bumps         one image a position, deterministic, with stripes as examples of one factor alone
+bumps         one image per position, deterministic, with stripes as examples of single factors
 trajectory    paths from a start to an end
-objects       two objects in a picture, each lights its own half; methods that need objects get only this problem
+objects       two objects in a picture, each of which lights its own half; methods that need objects get only this problem
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ STEPS = 8
 
 
 class Drawn:
-    """A silo that makes examples of conditions; `cells` are the seen combinations that it has.
+    """A silo that makes examples of conditions; `cells` are its seen combinations.
 
-    Its conditions hold the factors `labelled`; all of them if that is None.
+    Its conditions have the factors `labelled`; all of them if that is None.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Drawn:
 
 
 class OnDevice:
-    """A silo whose batches lie on a device; counts them, and those drawn outside what a federation lends and pools."""
+    """A silo with batches on a device; it counts all batches, and those drawn outside of `Federation.run` and `pooled`."""
 
     def __init__(self, silo: Silo, device: torch.device) -> None:
         self._silo, self._device = silo, device
@@ -98,7 +98,7 @@ class OnDevice:
 
 
 class RecordingFederation(Federation):
-    """A federation that remembers what its silos sent."""
+    """A federation that records the states that its silos sent."""
 
     def __init__(self, silos: Sequence[Silo]) -> None:
         super().__init__(silos)
@@ -115,11 +115,11 @@ LENDERS = {LentSilo.batch.__code__, LentSilo.labels.__code__}
 
 
 class Tiny(NamedTuple):
-    """A problem and what checks need besides it.
+    """A problem, and other facts that checks need.
 
     Attributes:
-        make: device -> a fresh Problem, with a federation and silos of its own.
-        smaller: device -> the same without its first factor, for extensions; None where there is none.
+        make: device -> a fresh Problem, with its own federation and silos.
+        smaller: device -> the same without its first factor, for extensions; None if there is none.
     """
 
     name: str
@@ -158,7 +158,7 @@ def _lattice(event: Event, make: Callable[[Tensor, Generator], Tensor]) -> Calla
 
 
 def _without_first(event: Event, make: Callable[[Tensor, Generator], Tensor]) -> Callable[[torch.device], Problem]:
-    """The lattice's problem of which only b is labelled: a is whatever it is."""
+    """The lattice's problem with only b labelled, while a varies freely."""
 
     def problem(device: torch.device) -> Problem:
         space = SPACE.without("a")
@@ -185,7 +185,7 @@ def perturbation_laws() -> dict[tuple[int, ...], Mixture]:
 
 
 def perturbation(device: torch.device) -> Problem:
-    """Two binary perturbations of a Gaussian, with the truth."""
+    """Two binary perturbations of a Gaussian, with an oracle."""
     laws = perturbation_laws()
     holdout = Holdout(PERTURBED, (0, 1), ((1, 1),))
 
@@ -253,7 +253,7 @@ PROBLEMS = (
 
 
 def _objects(device: torch.device) -> Problem:
-    """Two objects, the front one in the left half: its colour is a channel, its height half or all of the picture."""
+    """Two objects, the front one in the left half; an object's colour is a channel, its height half or all of the picture."""
     names = ("front colour", "front height", "back colour", "back height")
     space = FactorSpace([Factor(name, 2) for name in names])
     holdout = Holdout.by_rule(space, names, lambda *cell: cell == (1, 1, 1, 1))

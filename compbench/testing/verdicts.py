@@ -1,4 +1,4 @@
-"""What a contract check found: clauses, findings, and a method's report.  The parent process reads it, so imports are light."""
+"""Results of contract checks: clauses, findings, and a method's report.  The parent process reads them, so imports are light."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_TEXT = 1500
 
 
 PAGE = "docs/contract.md"
-"""This page explains each clause under its own name."""
+"""The page that explains each clause under its own name."""
 
 
 class Clause(NamedTuple):
-    """One clause of the contract: what must hold, and how a method that breaks it is fixed."""
+    """One clause of the contract: what must hold, and how to fix a method that breaks it."""
 
     expected: str
     fix: str
@@ -28,7 +28,7 @@ class Clause(NamedTuple):
 CLAUSES: dict[str, Clause] = {
     "loads": Clause(
         "the plugin loads and offers a Method under its entry point's name",
-        "run `compbench plugins`, with --plugin for a file, and fix what it says",
+        "run `compbench plugins`, with --plugin for a file, and fix the problem that it shows",
     ),
     "settings": Clause(
         "every setting has a default, a description and a bound; the class is frozen and forbids unknown names",
@@ -43,8 +43,8 @@ CLAUSES: dict[str, Clause] = {
         "call ctx.progress(step + 1, total) in the loop, or train with compbench.flow.train.train",
     ),
     "shape": Clause(
-        "samples have the shape of request.x0, for any number of rows, and the request is left as it was",
-        "return one sample (*D) for each row; write into a copy of what the request gives",
+        "samples have the shape of request.x0, for any number of rows, and the request is not changed",
+        "return one sample (*D) for each row; write only into copies of the request's tensors",
     ),
     "dtype": Clause("samples are float32 tensors on the request's device", "end with samples.float()"),
     "finite": Clause(
@@ -57,51 +57,51 @@ CLAUSES: dict[str, Clause] = {
     ),
     "conditions": Clause(
         "changing the value of any factor changes the samples",
-        "pass request.condition on as it is, every column of it, in fit and in sample",
+        "pass on every column of request.condition unchanged, in fit and in sample",
     ),
     "null": Clause(
-        "NULL leaves a factor open: its samples are those of none of the factor's values",
+        "NULL leaves a factor open: the samples differ from those at any of the factor's values",
         "encode NULL (-1) as no condition; do not clamp it, nor use it as an index",
     ),
     "x0": Clause(
         "a sample depends on its own row of request.x0 and on no other row's",
-        "start from request.x0, and keep rows apart",
+        "start from request.x0, and treat rows independently",
     ),
     "mixed": Clause(
-        "a row of a request is the sample that it is alone, whatever the conditions and the noise of other rows are",
-        "keep rows apart: take no mean, order or state over rows, and pair each row with its own condition",
+        "a row of a request gives the same sample as when requested alone, whatever the conditions and the noise of other rows",
+        "treat rows independently: take no mean, order or state over rows, and pair each row with its own condition",
     ),
     "known": Clause(
-        "entries of a trajectory that the request gives come back as they were given, and the others follow them",
-        "let compbench.flow.solver.answer draw, or hold x at t known + (1 - t) x0 there in every step; or leave out the kind",
+        "given entries of a trajectory are returned unchanged, and the other entries depend on them",
+        "sample with compbench.flow.solver.answer, or set x to t known + (1 - t) x0 there in every step; or drop the kind",
     ),
     "build": Clause(
-        "build gives a network that takes the fitted weights and then samples alike; evaluations is an integer, or 0",
+        "build gives a network that takes the fitted weights and then gives the same samples; evaluations is an integer, or 0",
         "let fit start from build(settings, problem); keep all state in parameters and buffers",
     ),
     "learns": Clause(
-        "on a problem with known answers the samples of each combination lie where its data do, and as wide",
+        "on a problem with known answers, the samples of each combination have the location and the spread of its data",
         "train on each example's own condition; sample the law of each row's own condition",
     ),
     "precision": Clause(
-        "fit and sample work in bf16, which published boards are made in, and in fp32",
+        "fit and sample work in bf16, which published runs use, and in fp32",
         "compute under `with ctx.autocast():`, return float32, and keep in fp32 what bf16 cannot carry",
     ),
     "counted": Clause(
-        "steps, examples and evaluations stay within the budget and are what the method says of them",
+        "steps, examples and evaluations stay within the budget and agree with the method's own report",
         "take budget.train_steps steps, report each, and do all work inside fit and sample",
     ),
     "asked": Clause(
-        "samples ask the network for kinds of conditions (whole, NULL, single factors, ...) that the fit was trained on",
+        "samples evaluate the network only at kinds of conditions (whole, NULL, single factors, ...) that the fit was trained on",
         "mask factors in training as often as sampling leaves them open: compbench.flow.masking has laws",
     ),
     "extend": Clause(
-        "extend gives a model of the larger space that obeys the new factor, and leaves the smaller model as it was",
+        "extend gives a model of the larger space that follows the new factor, and does not change the smaller model",
         "deep-copy the model before adding to it, and train the new part",
     ),
     "cancellation": Clause(
         "fit raises Cancelled within 3 steps once ctx.cancelled() is true",
-        "ask ctx.cancelled() in every step and raise compbench.system.errors.Cancelled",
+        "call ctx.cancelled() in every step and raise compbench.system.errors.Cancelled",
     ),
     "resume": Clause(
         "a fit that was stopped and resumed ends with the same model as an undisturbed one",
@@ -112,47 +112,47 @@ CLAUSES: dict[str, Clause] = {
         "reach data with federation.run(work, ...) and return model state; a centralised method trains on federation.pooled()",
     ),
     "memory": Clause(
-        "what fits and samples allocate is freed again",
+        "memory that fits and samples allocate is freed again",
         "keep nothing in module-level lists, dicts or caches; detach what you keep",
     ),
     "globals": Clause(
         "no global state is changed: default dtype, threads, seeds, cuDNN flags, environment, signals",
-        "use arguments and generators of your own, or put it back in a `finally`",
+        "use your own arguments and generators, or restore the state in a `finally`",
     ),
     "imports": Clause(
         "nothing is imported while fit and sample are timed",
         "import at the top of the plugin's file",
     ),
     "floor": Clause(
-        "a metric gives the same metric between two real samples as its floor, which real samples reach and noise does not",
-        "return Value(value, floor), the floor computed from pair.real and pair.floor as the value is from pair.generated",
+        "a metric's floor is its value between two real samples, which real samples reach and noise does not",
+        "return Value(value, floor); compute the floor from pair.real and pair.floor as the value from pair.generated",
     ),
     "repeatable": Clause(
-        "a metric of the same samples and seed is the same number, and the samples are left as they were",
-        "draw from the generator that compute is given",
+        "a metric of the same samples and seed is the same number, and the samples are not changed",
+        "draw from the generator that compute gets",
     ),
     "monotone": Clause(
         "some known corruption of the samples makes a metric worse at every step",
-        "look at its direction, and at whether it looks at the generated samples at all",
+        "check its direction, and whether it uses the generated samples at all",
     ),
     "primary": Clause(
-        "a task's evaluation gives one primary score, of the name that the task declares, with a ceiling or a floor",
+        "a task's evaluation gives one primary score, with the name that the task declares, and a ceiling or a floor",
         "give Score(primary=True, ...) for Task(primary=...) and for no other",
     ),
     "ceiling": Clause(
-        "ceilings and floors of the ranked metric are better than what noise gets",
-        "compute ceiling and floor on real data of the split, by the very code that scores samples",
+        "ceilings and floors of the ranked metric are better than the scores of noise",
+        "compute ceiling and floor on real data of the split, with the same code that scores samples",
     ),
     "collapse": Clause(
-        "one example of each combination over and over is not better than real data in what ranks the board",
-        "rank by a distance between laws, not by how near samples come to a place",
+        "one repeated example of each combination does not beat real data in the ranked score",
+        "rank by a distance between distributions, not by how near samples come to a point",
     ),
     "declared": Clause(
         "a task's family, core, files, extra and extra_for can be read without importing its file",
-        "write literals, or simple expressions of what `name` is made of, in the call Task(...) of the entry point's file",
+        "write literals, or simple expressions of the parts of `name`, in the call Task(...) of the entry point's file",
     ),
     "time": Clause(
-        "all checks end within the time limit", "look at what hangs or is slow; a tiny problem is fitted and sampled in seconds"
+        "all checks end within the time limit", "find what hangs or is slow; a tiny problem is fitted and sampled in seconds"
     ),
     "process": Clause("the process lives until the last check", "do not call exit; look for crashes in native code"),
 }
@@ -171,10 +171,10 @@ class Finding(NamedTuple):
     Attributes:
         check: name of the clause.
         problem: name of the tiny problem, with the device if that is not the CPU; "" for checks of the method itself.
-        status: ok, failed, or skipped (why is in `found`).
-        found: what came instead of what was expected; "" if all is well.
+        status: ok, failed, or skipped (`found` says why).
+        found: what was found instead of the expected result; "" if the check passed.
         fix: how to fix it; "" if there is nothing to fix.
-        seconds: that the check took.
+        seconds: duration of the check.
     """
 
     check: LineOfText
@@ -186,7 +186,7 @@ class Finding(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """What the clause asks for."""
+        """What the clause requires."""
         return CLAUSES[self.check].expected if self.check in CLAUSES else ""
 
     @property
@@ -200,7 +200,7 @@ class Finding(NamedTuple):
 
     @property
     def message(self) -> str:
-        """One line for people: what was expected, what came, how to fix it."""
+        """One line for people: what was expected, what was found, and how to fix it."""
         if self.status == "failed":
             return f"expected: {self.expected}; came: {self.found}; to fix: {self.fix}; see {self.page}."
         return self.found
@@ -213,7 +213,7 @@ class Finding(NamedTuple):
 
 
 def failed(check: str, problem: str, found: str, *, fix: str = "", seconds: float = 0.0) -> Finding:
-    """A failed finding, with the clause's own advice where none is given."""
+    """A failed finding, with the clause's advice unless another is given."""
     return Finding(check, problem, "failed", found[:MAX_TEXT], fix or CLAUSES[check].fix, seconds)
 
 
@@ -234,7 +234,7 @@ class Report(NamedTuple):
         return not self.failures and any(finding.status == "ok" for finding in self.findings)
 
     def lines(self, *, verbose: bool) -> Iterable[str]:
-        """The report for a terminal: what failed, or with `verbose` everything, and a last line that sums up."""
+        """The report for a terminal: failures, or with `verbose` everything, and a summary in the last line."""
         for finding in self.findings:
             if verbose or finding.status == "failed":
                 text = f"{finding.status:7} {finding.title}" + (f"  {finding.seconds:.2f} s" if verbose else "")

@@ -1,4 +1,4 @@
-"""Run a method on one tiny problem as the harness does, and watch it."""
+"""Run a method on one tiny problem as the harness does, and record what it does."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ MAX_LATE_STEPS = 3
 """A fit may still report this many steps after it was asked to stop."""
 
 CUTS = (0.7, 0.3)
-"""A fit is stopped after these shares of it and then resumed: at both if there are silos, whose stages take turns."""
+"""A fit is stopped after these shares of its steps and then resumed: at both if there are silos, whose stages take turns."""
 
 
 DIFFERENT = " with different conditions"
-"""What a finding says of a wrong answer to a request that holds another condition in each row."""
+"""Text in a finding about a wrong answer to a request with another condition in each row."""
 
 
 class Broken(Exception):
-    """A clause is broken: what came, advice that is better than the clause's own, and the clause if it is another one."""
+    """A clause is broken; this has what was found, better advice than the clause's own, and the clause if it is another one."""
 
     def __init__(self, found: str, fix: str = "", clause: str = "") -> None:
         super().__init__(found)
@@ -48,7 +48,7 @@ class Broken(Exception):
 
 
 class Skipped(Exception):
-    """A clause that does not apply here, and why."""
+    """A clause does not apply here; the message says why."""
 
 
 class RefusedProblem(Exception):
@@ -75,7 +75,7 @@ class Progress:
 
 
 class Stop(NamedTuple):
-    """A fit that was asked to stop: its reports, its checkpoint, and whether it went on to its end all the same."""
+    """A fit that was asked to stop: its reports, its checkpoint, and whether it continued to its end."""
 
     progress: Progress
     path: Path
@@ -83,7 +83,7 @@ class Stop(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """Samples of a resumed fit, and whether it took up a checkpoint."""
+    """Samples of a resumed fit, and whether it loaded a checkpoint."""
 
     samples: Tensor
     stored: bool
@@ -93,9 +93,9 @@ class Subject:
     """One method on one problem on one device.
 
     Args:
-        method: whose functions are called.
+        method: the method whose functions are called.
         tiny: the problem.
-        device: where.
+        device: the device to run on.
         room: an empty folder for checkpoints.
     """
 
@@ -112,18 +112,18 @@ class Subject:
         self.fitted_on = counted.counted(self.fresh(), self.used)
         self.progress = Progress()
         self.precision = "fp32"
-        self.fit_precision = ""  # of a fit in another than `precision`
+        self.fit_precision = ""  # for a fit in a precision other than `precision`
         self._at: dict[tuple[int, int], Tensor] = {}
         self._stops: dict[float, Stop] = {}
         self._resumed: dict[float, Resumed] = {}
 
     def fresh(self, make: Callable[[torch.device], Problem] | None = None) -> Problem:
-        """A problem that no one has touched; its oracle is for oracles only."""
+        """A fresh problem; only oracles get its oracle."""
         problem = (make or self.tiny.make)(self.device)
         return problem if self.method.oracle else replace(problem, oracle=None)
 
     def stopped(self, cut: float) -> Stop:
-        """The fit stopped after a share of its steps, every step of it with a checkpoint, and then resumed; done once."""
+        """The fit, stopped after a share of its steps with a checkpoint at every step, and then resumed; computed once."""
         if cut not in self._stops:
             path, progress = self.room / f"resume-{cut:g}.safetensors", Progress(max(1, round(cut * len(self.progress.reports))))
             try:
@@ -135,7 +135,7 @@ class Subject:
         return self._stops[cut]
 
     def resumed(self, cut: float) -> Resumed:
-        """Samples of `condition` after the stopped fit was resumed in a fresh problem; done once."""
+        """Samples of `condition` after the stopped fit was resumed in a fresh problem; computed once."""
         if cut not in self._resumed:
             checkpoints = FileCheckpoints(self.stopped(cut).path, resume=True)
             model = self.fit(checkpoints=checkpoints)
@@ -144,7 +144,7 @@ class Subject:
 
     @contextlib.contextmanager
     def shortened(self, most: dict[str, int]) -> Iterator[None]:
-        """Samples with no more steps and particles of the sampler's own than given; the model is of the settings as they were."""
+        """Sample with at most the given numbers of steps and particles; the model keeps its original settings."""
         self.model  # noqa: B018 - fits
         settings, self.settings = self.settings, shortened(self.settings, most)
         try:
@@ -163,7 +163,7 @@ class Subject:
 
     @cached_property
     def model(self) -> object:
-        """The fitted model.  Raises RefusedProblem where the method refuses, and whatever else the fit raises."""
+        """The fitted model.  Raises RefusedProblem if the method refuses, and any other error of the fit."""
         try:
             return self.fit(problem=self.fitted_on, progress=self.progress)
         except Refused as error:
@@ -187,7 +187,7 @@ class Subject:
         return self.sample(self.condition, self.x0)
 
     def at(self, column: int, value: int) -> Tensor:
-        """Samples of `condition` with another value of one factor, from `x0`; done once."""
+        """Samples of `condition` with another value of one factor, from `x0`; computed once."""
         if value == 0:
             return self.first
         if (column, value) not in self._at:
@@ -211,7 +211,7 @@ class Subject:
         checkpoint_seconds: float | None = None,
         fit: Callable[..., object] | None = None,
     ) -> object:
-        """A fit as the contestant starts it: torch's global generator and the context's are seeded; `fit` if not the method's."""
+        """Fit as the contestant does, with torch's global generator and the context's seeded; `fit` replaces the method's."""
         given = problem = problem or self.fresh()
         changed: dict[str, object] = {"train_steps": steps} if steps else {}
         if checkpoint_seconds is not None:
@@ -251,7 +251,7 @@ class Subject:
         known_mask: Tensor | None = None,
         precision: str = "",
     ) -> Tensor:
-        """Samples; `stray` moves torch's global generator, on which they must not depend."""
+        """Samples; `stray` changes torch's global generator, on which they must not depend."""
         ctx = self.context(seed, Progress(), None, precision)
         torch.manual_seed(seed + stray)
         asked = Request(condition, x0, known, known_mask)
@@ -264,9 +264,9 @@ class Subject:
         if not isinstance(made, Tensor):
             raise self._wrong(f"sample returned a {type(made).__name__}", "return one tensor, (B, *D)")
         if made.dtype in (torch.bfloat16, torch.float16) and ctx.precision == "bf16":
-            raise self._wrong(f"in bf16, which published runs take: {made.dtype}", "end with samples.float()", "precision")
+            raise self._wrong(f"in bf16, which published runs use: {made.dtype}", "end with samples.float()", "precision")
         if made.dtype != torch.float32 or made.device != x0.device:
-            found = f"{made.dtype} on {made.device} for {len(x0)} rows, asked on {x0.device}"
+            found = f"{made.dtype} on {made.device} for {len(x0)} rows, requested on {x0.device}"
             raise self._wrong(found, "end with samples.float()", "dtype")
         if made.shape != x0.shape:
             found = f"{tuple(made.shape)} for x0 of {tuple(x0.shape)}" + self._varied(condition)
@@ -274,13 +274,13 @@ class Subject:
         return made.detach()
 
     def asked_for(self) -> ConditionCounts:
-        """The conditions that the model's networks are asked for while `condition` is sampled."""
+        """The conditions at which the model's networks are evaluated while `condition` is sampled."""
         with asked_conditions.watched(self.model) as counts, self.shortened(self.few):
             self.sample(self.condition, self.x0)
         return counts
 
     def called_for(self) -> ConditionCounts:
-        """The same, of any module, whatever its arguments are called."""
+        """The same for any module, whatever the names of its arguments."""
         with called_conditions(len(self.space)) as counts, self.shortened(self.few):
             self.sample(self.condition, self.x0)
         return counts
@@ -290,7 +290,7 @@ class Subject:
         return DIFFERENT if bool((condition != condition[:1]).any()) else ""
 
     def _wrong(self, found: str, fix: str, clause: str = "") -> Broken:
-        """Notes what no further answer is asked after; a check that gets over the exception fails of it all the same."""
+        """Record the error that ends all requests; it fails the check even if the check catches the exception."""
         self.fault = Broken(found, fix, clause)
         return self.fault
 
@@ -308,7 +308,7 @@ class Subject:
 
     @contextlib.contextmanager
     def watched(self, stage: str) -> Iterator[None]:
-        """Notes what the stage changes and imports, and puts back what was changed."""
+        """Record what the stage changes and imports, and restore what it changed."""
         before = side_effects.global_state()
         try:
             with self.imports.watching():
@@ -320,13 +320,13 @@ class Subject:
                 side_effects.restore(before)
 
     def alike(self, one: Tensor, other: Tensor) -> bool:
-        """Bit for bit on a CPU; on a GPU up to sums in another order."""
+        """Whether two tensors are equal: bit for bit on a CPU, up to the order of sums on a GPU."""
         if self.device.type == "cpu" or one.shape != other.shape:
             return torch.equal(one, other)
         return bool(torch.allclose(one, other, rtol=0, atol=1e-2 * float(other.abs().max())))
 
     def differ(self, one: Tensor, other: Tensor) -> bool:
-        """Not the same but for rounding."""
+        """Whether two tensors differ by more than rounding."""
         return one.shape != other.shape or not bool((one - other).abs().max() <= 1e-6 * other.abs().max())
 
     @staticmethod
@@ -341,11 +341,11 @@ def _copy(given: Tensor | None) -> Tensor | None:
 
 
 STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 8}
-"""These settings let a sampler take other steps than the budget's, or many at once; the value is the limit, 0 the budget's."""
+"""Settings by which a sampler takes other steps than the budget's, or many at once; the value is the limit, 0 the budget's."""
 
 
 def shortened(settings: MethodSettings, most: dict[str, int]) -> MethodSettings:
-    """Settings with no larger values of these names than given, words like "auto" included, where the class takes them."""
+    """Settings whose values of these names are at most those given, also in place of words like "auto", if the class has them."""
     for name, few in most.items():
         own = getattr(settings, name, None)
         if isinstance(own, str) or (isinstance(own, int) and own > few):

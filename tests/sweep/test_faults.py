@@ -129,7 +129,7 @@ def test_a_stopped_sweep_leaves_nothing_running_and_says_what_is_left(tmp_path: 
     sweep.send_signal(number)  # a second press loses nothing
     error = sweep.communicate(timeout=300)[1]
     assert sweep.returncode == 130, error
-    assert "0 of 3 runs are done, 3 are left: the same command does those" in error
+    assert "0 of 3 runs are done, 3 are left: the same command runs those" in error
     assert "Traceback" not in error
     assert time.monotonic() - began < processes.GRACE_SECONDS + 20
     assert workers_of(home) == []

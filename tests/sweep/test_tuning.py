@@ -137,7 +137,8 @@ def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [("{}", "no file of `compbench tune`"), ("", "no file of `compbench tune`"), (None, "No such file")]
+    ("content", "message"),
+    [("{}", "not written by `compbench tune`"), ("", "not written by `compbench tune`"), (None, "No such file")],
 )
 def test_a_settings_file_that_is_none_is_one_line(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "settings.json"

@@ -134,7 +134,7 @@ def test_a_method_that_says_it_ignores_the_condition_is_held_to_that(tmp_path) -
 def test_a_sampler_that_draws_for_each_row_is_left_alone(tmp_path) -> None:
     own = Bug("", "", RETURN, f"    x = x + 1e-4 * torch.randn(x.shape, generator=ctx.generator)\n{RETURN}")
     (found,) = report_on(method_of(tmp_path, own), only=("mixed",), problems=("vector known",), device="cpu").findings
-    assert (found.status, found.found.partition(":")[0]) == ("ok", "it draws random numbers of its own")
+    assert (found.status, found.found.partition(":")[0]) == ("ok", "it draws its own random numbers")
 
 
 @pytest.mark.parametrize("longer", ["a little", pytest.param("as ever", marks=pytest.mark.slow)])

@@ -44,7 +44,7 @@ def test_a_flaw_of_a_metric_is_a_finding(changes, checks) -> None:
 def test_an_honest_task_keeps_the_contract() -> None:
     found = list(of_task(BLOBS, REGISTRY))
     assert [finding.status for finding in found] == ["ok"] * 4
-    assert "one example a combination" in found[-1].found
+    assert "one example per combination" in found[-1].found
 
 
 @pytest.mark.parametrize("changes", [{"family": "plane"}, {"core": True}, {"files": ("a.npz",)}, {"extra": "digits"}])
