@@ -1,10 +1,10 @@
-"""What outputs and activations say about two factors: kernels, maps and tuning curves of units, and linear probes.
+"""Analyse outputs and activations with respect to two factors: kernels, maps and tuning curves of units, linear probes.
 
     distance_ij = |a_i - a_j|        overlap_ij = sum_p min(a_ip, a_jp) / sum_p max(a_ip, a_jp),  of parts above 0
     tuning to x  the mean over y of a unit's activation, and to y the mean over x
 
-Forced rendering, figures 4 (e, f), 8 and 15; the paper does not define its overlap, and this one (Jaccard's, of grey pixels) is
-our choice.  A probe says how well a factor's value can be read off a layer in cells that the probe was not fitted on.
+Forced rendering, figures 4 (e, f), 8 and 15.  The paper does not define its overlap; this one (Jaccard's, for grey pixels) is our
+choice.  A probe says how well a factor's value can be decoded from a layer in cells that the probe was not fitted on.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ RIDGE = 1e-3
 
 
 def distances(outputs: Tensor) -> Tensor:
-    """Euclidean distances of outputs (N, P) from one another, (N, N)."""
+    """Euclidean distances between outputs (N, P), (N, N)."""
     return torch.cdist(outputs, outputs)
 
 
 def overlaps(outputs: Tensor) -> Tensor:
-    """Overlap of upright outputs (N, P) with one another, (N, N) in [0, 1]; of two black ones 1."""
+    """Overlaps between upright outputs (N, P), (N, N) in [0, 1]; two black outputs have overlap 1."""
     bright = outputs.clamp(min=0)
     total = bright.sum(1)
     rows = []
@@ -36,15 +36,15 @@ def overlaps(outputs: Tensor) -> Tensor:
 
 
 def most_varying(activations: Tensor, sizes: tuple[int, int], count: int) -> Tensor:
-    """The maps of the units whose activation varies most over the grid, one a channel.
+    """The maps of the units whose activation varies most over the grid, one per channel.
 
     Args:
-        activations: of one layer, (X * Y, C) or (X * Y, C, ...), y fastest.
+        activations: activations of one layer, (X * Y, C) or (X * Y, C, ...), y fastest.
         sizes: X and Y.
         count: K, or as many channels as there are.
 
     Returns:
-        (K, X, Y), the one that varies most first.
+        (K, X, Y), the most varying first.
     """
     channels = activations.detach().flatten(2) if activations.ndim > 2 else activations.detach()[..., None]  # (N, C, R)
     varies, place = channels.var(0).max(-1)  # (C,)
@@ -67,11 +67,12 @@ def probe_r2(features: Tensor, target: Tensor, fitted: Tensor, *, ridge: float =
     Args:
         features: activations, (B, ...).
         target: the factor's value, (B,).
-        fitted: the cells that it is fitted on, bool (B,).
-        ridge: lambda over the mean eigenvalue.
+        fitted: the cells that the probe is fitted on, bool (B,).
+        ridge: lambda divided by the mean eigenvalue.
 
     Returns:
-        R^2 on the fitted cells, and on the others; 1 is perfect, 0 is their mean, below is worse, NaN is undefined.
+        R^2 on the fitted cells, and on the others; 1 is perfect, 0 is as good as their mean, below 0 is worse, NaN is
+        undefined.
     """
     a, y = features.flatten(1).double(), target.double()
     own, mean = a[fitted] - a[fitted].mean(0), y[fitted].mean()
@@ -83,6 +84,6 @@ def probe_r2(features: Tensor, target: Tensor, fitted: Tensor, *, ridge: float =
 
 
 def r2(predicted: Tensor, target: Tensor) -> float:
-    """1 - sum (y - p)^2 / sum (y - mean y)^2; NaN where the targets are all the same, as in a single cell."""
+    """1 - sum (y - p)^2 / sum (y - mean y)^2; NaN if all targets are equal, as in a single cell."""
     spread = (target - target.mean()).square().sum()
     return (1 - (target - predicted).square().sum() / spread).item() if float(spread) > 0 else math.nan

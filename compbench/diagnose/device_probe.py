@@ -13,10 +13,10 @@ from compbench.system.home import Home
 
 
 def probe(*, device: str = "auto", try_compiler: bool = False) -> dict[str, Json]:
-    """Try the device in a child behind a contestant's border.
+    """Try the device in a child process inside a contestant's sandbox.
 
     Returns:
-        `torch`, `device` and what worked; `error` says in one line what did not.
+        `torch`, `device` and the facts that were found; `error` says in one line what failed.
     """
     try:
         with scratch() as folder:
@@ -27,7 +27,7 @@ def probe(*, device: str = "auto", try_compiler: bool = False) -> dict[str, Json
 
 
 def look(progress: object, *, device: str, try_compiler: bool) -> Iterator[dict[str, Json]]:
-    """What `probe` reports; for a process of its own."""
+    """The report of `probe`; this runs in a separate process."""
     import torch
 
     from compbench.flow.compilation import compiles
@@ -45,6 +45,6 @@ def look(progress: object, *, device: str, try_compiler: bool) -> Iterator[dict[
             found["bf16"] = devices.has_fast_bf16(place)
         if try_compiler:
             found["compiles"] = compiles(place.type)
-    except Exception as error:  # whatever it is, it is the answer
+    except Exception as error:  # any error is the answer
         found["error"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
     yield found

@@ -28,7 +28,7 @@ NUM_UNITS = 3
 
 
 class Layer(NamedTuple):
-    """One layer: factorisation, mean log10 volume of seen and held-out cells, its spread among the latter, and probes.
+    """One layer: factorisation, mean log10 volume of seen and held-out cells, its spread over held-out cells, and probes.
 
     `probe` has a pair (fitted on seen cells and scored there, scored on held-out cells) for each factor.
     """
@@ -49,18 +49,18 @@ class OutputScores(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What was found.
+    """The results of a diagnosis.
 
     Attributes:
-        outputs: upright outputs, (X, Y, *D); `truth` the same of the true samples where a condition has one.
+        outputs: upright outputs, (X, Y, *D); `truth` has the true samples in the same form, if a condition has one.
         error: MSE by cell (X, Y), or None.
-        explained: by superposition, cosine by cell, (X, Y).
-        scores: of the model, and of the ideal points where there is a truth.
-        kernel, factorised: of the outputs and binary, seen cells first, (X Y, X Y).
-        distance, overlap: of the same outputs, in the same order.
-        units: by layer, activations over the grid of the units that vary most, (K, X, Y).
+        explained: cosine with superposed seen outputs by cell, (X, Y).
+        scores: scores of the model, and of the ideal points if there is a truth.
+        kernel, factorised: kernel of the outputs, and the binary factorised kernel, seen cells first, (X Y, X Y).
+        distance, overlap: distances and overlaps of the same outputs, in the same order.
+        units: by layer, maps over the grid of the units that vary most, (K, X, Y).
         ranks: effective rank of each value's rendered map, by factor; empty if the model renders none.
-        why_no_layers: why units and layers are empty; "" where they are not.
+        why_no_layers: why units and layers are empty; "" if they are not.
     """
 
     outputs: Tensor
@@ -82,8 +82,9 @@ class Diagnosis(NamedTuple):
 def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
     """All numbers of a subject.
 
-    Images of a deterministic task are upright on black.  Of other tasks' outputs the mean over seen cells is subtracted
-    first: the superposition is then that of main effects.
+    Images of a deterministic task are upright on black.  For other tasks, the mean over seen cells is subtracted from the
+    outputs first,
+    so that the superposition is that of main effects.
     """
     sizes, heldout = subject.sizes, subject.heldout
     outputs = ((subject.outputs() + 1) / 2).unflatten(0, sizes)  # upright, (X, Y, *D)
@@ -91,7 +92,7 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
     if subject.task.truth is not None:
         truth = ((subject.task.truth(subject.grid) + 1) / 2).unflatten(0, sizes)
     flat = outputs.flatten(2).double()
-    if truth is None:  # what all outputs have in common would make every cosine 1
+    if truth is None:  # the common part of all outputs would make every cosine 1
         flat = flat - flat[~heldout].mean(0)
     points = {"model": flat}
     if truth is not None:
@@ -123,7 +124,7 @@ def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
 
 
 def _alignments(point: Tensor, heldout: Tensor) -> KernelAlignments:
-    """Kernel alignments; NaN where one cell is held out: a centred kernel of one row is zero."""
+    """Kernel alignments; NaN if only one cell is held out, because a centred kernel of one row is zero."""
     return kernel_alignments(point, heldout) if int(heldout.sum()) > 1 else KernelAlignments(math.nan, math.nan, math.nan)
 
 

@@ -29,8 +29,8 @@ def figures(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> dict[str
 
     Args:
         found: the diagnosis.
-        names: of the two factors.
-        heldout: bool (X, Y).
+        names: names of the two factors.
+        heldout: which cells are held out, bool (X, Y).
 
     Raises:
         CompbenchError: matplotlib is not installed.
@@ -51,7 +51,7 @@ def figures(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> dict[str
 
 
 def _landscape(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> bytes:
-    """Error and share of superposition by cell, the held-out region outlined."""
+    """Error and share of superposition by cell, with the held-out region outlined."""
     panels: list[tuple[str, Tensor]] = [("cosine with superposed seen outputs", found.explained)]
     if found.error is not None:
         panels.insert(0, ("log10 MSE", found.error.clamp(min=1e-9).log10()))
@@ -119,7 +119,7 @@ def _layers(found: Diagnosis, names: Sequence[str]) -> bytes:
 
 
 def _units(found: Diagnosis, names: Sequence[str]) -> bytes:
-    """Layer by layer, the activations over the grid of the units that vary most, and next to each its tuning curves."""
+    """For each layer, maps over the grid of the units that vary most, each next to its tuning curves."""
     across = 2 * max(len(maps) for maps in found.units.values())
     figure = _figure(1.9 * across, 1.7 * len(found.units))
     for down, (layer, maps) in enumerate(found.units.items()):
@@ -139,7 +139,7 @@ def _units(found: Diagnosis, names: Sequence[str]) -> bytes:
 
 
 def _samples(found: Diagnosis, heldout: Tensor) -> bytes:
-    """Held-out cells: the truth where there is one, what was made, and superposed seen outputs (scaled to their peak)."""
+    """Held-out cells: the truth if there is one, the model's output, and superposed seen outputs (scaled to their peak)."""
     cells = heldout.nonzero()
     chosen = cells[torch.linspace(0, len(cells) - 1, min(COLUMNS, len(cells))).long()]
     shape = found.outputs.shape[2:]

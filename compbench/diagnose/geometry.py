@@ -1,10 +1,11 @@
-"""The metric tensor that a layer pulls back to the plane of two factors, and how factorised it is.
+"""The pull-back metric of a layer on the plane of two factors, and how factorised it is.
 
     g_ij = <dA/dc_i, dA/dc_j>,   volume = sqrt(g_00 g_11 - g_01^2)
     factorisation = 1 - mean |g_01| / mean(g_00 + g_11)
 
-Forced rendering, section 3 and appendix A.  That form is the repository's, a ratio of means, and lies in [0.5, 1]; the
-mean of pointwise ratios reads like the text; the normalised one, 1 - |g_01| / sqrt(g_00 g_11), uses the full range.
+Forced rendering, section 3 and appendix A.  The form above is a ratio of means, as in the authors' repository, and lies in
+[0.5, 1].
+The mean of pointwise ratios follows the paper's text.  The normalised form, 1 - |g_01| / sqrt(g_00 g_11), uses the full range.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 from compbench.flow.blocks import ResidualBlock, ResidualLayer
 
 TAPPED = (nn.ReLU, nn.PReLU, nn.GELU, nn.SiLU, nn.TransformerEncoderLayer, ResidualBlock, ResidualLayer)
-"""The outputs of these modules count as a layer's activations."""
+"""Types of modules whose outputs count as a layer's activations."""
 POINTS_AT_ONCE = 49
-"""Number of points whose tangents are held at a time: an activation of 64 x 28 x 28 takes 0.2 MB per point."""
+"""Number of points whose tangents are kept at a time: an activation of 64 x 28 x 28 takes 0.2 MB per point."""
 
 Layers = dict[str, Tensor]
 """Activations by layer, each (B, ...), in the order of evaluation."""
@@ -36,7 +37,7 @@ class Metric(NamedTuple):
 
 
 class Factorisation(NamedTuple):
-    """One layer's factorisation: ratio of means, mean of pointwise ratios, mean normalised; 1 is exactly factorised."""
+    """One layer's factorisation: ratio of means, mean of pointwise ratios, mean of normalised ratios; 1 is exactly factorised."""
 
     ratio: float
     pointwise: float
@@ -50,12 +51,12 @@ def metric_of(tangent0: Tensor, tangent1: Tensor) -> Metric:
 
 
 def volume(metric: Metric) -> Tensor:
-    """sqrt(g_00 g_11 - g_01^2), the area that a unit square of conditions is mapped to, (B,)."""
+    """sqrt(g_00 g_11 - g_01^2), the area of the image of a unit square of conditions, (B,)."""
     return (metric.g00 * metric.g11 - metric.g01.square()).clamp(min=0).sqrt()
 
 
 def factorisation(metric: Metric) -> Factorisation:
-    """All three forms; points that move in no direction count as factorised."""
+    """All three forms; points where the layer does not change count as factorised."""
     cross, trace = metric.g01.abs(), metric.g00 + metric.g11
     ratio = cross.mean() / (trace.mean() + 1e-9)
     pointwise = cross / trace.clamp(min=1e-300)
@@ -131,5 +132,5 @@ def tapped(model: nn.Module) -> Iterator[Callable[[int], Layers]]:
 
 
 def that_move(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    """The layers that depend on the condition at all: the first half of a velocity network does not."""
+    """The layers that depend on the condition; the first half of a velocity network does not."""
     return {name: metric for name, metric in metrics.items() if float((metric.g00 + metric.g11).max()) > 0}

@@ -1,4 +1,4 @@
-"""The page of a diagnosis: what was run, the scores next to the ideal points, the layers, the figures."""
+"""The HTML page of a diagnosis: the run, the scores next to the ideal points, the layers, the figures."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ value of a factor among the held-out cells, there is no spread to explain and no
 
 
 def page(record: Record, found: Summary) -> str:
-    """Return the HTML; the figures lie next to it."""
+    """Return the HTML; the figures are files next to it."""
     environment = Environment(autoescape=True, trim_blocks=True)
     environment.filters["number"] = shown
     return environment.from_string(TEMPLATE).render(record=record, spec=record.spec, factors=found.factors, found=found)

@@ -21,14 +21,14 @@ def report(
     """Write figures as PNG, all numbers as JSON (diagnostics.json) and one page (index.html).
 
     Args:
-        record: of a finished run; `path` is its file.
-        output: folder to write.
-        home: where the run's weights are.
+        record: record of a finished run; `path` is its file.
+        output: folder for the files.
+        home: home with the run's weights.
         plugins: files of methods that are not installed.
         options: `factors` and `derivative` of `summarise.summarised`.
 
     Raises:
-        CompbenchError: the run has no weights here, or the model cannot be looked into, and why.
+        CompbenchError: the run has no weights here, or the model cannot be examined.
     """
     weights = home.runs / record.identity / "model.safetensors"
     if not weights.is_file():

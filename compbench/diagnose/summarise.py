@@ -17,14 +17,14 @@ from compbench.system.files import write_atomically
 def summarised(
     progress: object, *, folder: str, name: str, home: str, plugins: Sequence[str], factors: str, derivative: Derivative
 ) -> Iterator[Summary]:
-    """Look into the model of a record and draw its figures; for a process of its own.
+    """Examine the model of a record and draw its figures; this runs in a separate process.
 
     Args:
-        folder: with the record's file and its weights; the figures go there, and what is made of the task's data.
-        name: of the record.
-        home: where the official data is.
+        folder: folder with the record's file and its weights; figures and processed data are written there.
+        name: name of the record.
+        home: home with the official data.
         plugins: files of methods that are not installed.
-        factors: names of two factors, "x,y"; "" takes those of the holdout.
+        factors: names of two factors, "x,y"; "" takes the factors of the holdout.
         derivative: as for `Subject.inside`.
     """
     # Torch's forward mode compiles its own decompositions in a way that newer releases of torch warn of.

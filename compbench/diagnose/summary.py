@@ -1,4 +1,4 @@
-"""A diagnosis as plain numbers: the process that examined the model returns it, and the page and the JSON are made from it."""
+"""A diagnosis as plain numbers, returned by the process that examined the model; page and JSON are made from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Number = Annotated[float | None, BeforeValidator(lambda value: value if value is
 
 
 def shown(value: float | None) -> str:
-    """A number with three decimals; "-" where it is undefined."""
+    """A number with three decimals; "-" if it is undefined."""
     return "-" if value is None else f"{value:.3f}"
 
 
@@ -51,11 +51,11 @@ class Summary(Frozen):
     """All numbers of a diagnosis.
 
     Attributes:
-        scores: of the model, and of the ideal points where there is a truth.
-        effective_rank: of each value's rendered map, by factor; empty if the model renders none.
-        factors: names of the grid's two.
-        why_no_layers: why there are none; "" where there are.
-        has_truth: whether a condition has one true sample; without, the mean of all seen outputs was subtracted.
+        scores: scores of the model, and of the ideal points if there is a truth.
+        effective_rank: effective rank of each value's rendered map, by factor; empty if the model renders none.
+        factors: names of the grid's two factors.
+        why_no_layers: why there are no layers; "" if there are.
+        has_truth: whether a condition has one true sample; if not, the mean of all seen outputs was subtracted.
         figures: names of the pictures in the process's folder.
     """
 

@@ -28,7 +28,7 @@ class NoLayers(CompbenchError):
 
 
 class LayerGeometry(NamedTuple):
-    """Layers on the grid: their activations (X * Y, ...), metric tensors, how those were had, and why there are none, or ""."""
+    """Layers on the grid: activations (X * Y, ...), metric tensors, the way of differentiation, and why there are none, or ""."""
 
     activations: Layers
     metrics: dict[str, Metric]
@@ -41,7 +41,7 @@ class Subject(StoredModel):
     """A trained model on a grid of two factors, the others fixed in their middle.
 
     Attributes:
-        factors: positions of the two.
+        factors: positions of the two factors.
         grid: conditions of all cells, the second factor fastest, (X * Y, F).
         heldout: which cells are held out, bool (X, Y).
         x0: one initial noise for all cells, (*D).
@@ -68,10 +68,10 @@ class Subject(StoredModel):
         return torch.cat(parts)
 
     def inside(self, derivative: Derivative) -> LayerGeometry:
-        """Activations and metric tensors of all layers; none of a model that cannot be called here.
+        """Activations and metric tensors of all layers; none if the model cannot be called here.
 
         Raises:
-            CompbenchError: "jvp" was asked of a model that takes integer conditions only.
+            CompbenchError: "jvp" was requested for a model that takes only integer conditions.
         """
         differentiable = hasattr(self.model, "encoding") and hasattr(self.model, "render")
         name = self.method.name
@@ -123,14 +123,14 @@ def load_subject(record: Record, folder: Path, *, home: Path, plugins: tuple[Pat
     """The model of a record with its stored weights, on the CPU.
 
     Args:
-        record: of a finished run.
-        folder: where its weights are (`model.safetensors`), and what is made of the task's data (`cache`).
-        home: where the official data is.
+        record: record of a finished run.
+        folder: folder with its weights (`model.safetensors`) and processed data (`cache`).
+        home: home with the official data.
         plugins: files of methods that are not installed.
-        factors: names of two factors, "x,y"; "" takes those of the holdout.
+        factors: names of two factors, "x,y"; "" takes the factors of the holdout.
 
     Raises:
-        CompbenchError: the method has changed or cannot be built again, or there is no grid.
+        CompbenchError: the method has changed or cannot be rebuilt, or there is no grid.
     """
     stored = rebuild(record, folder, home=home, registry=registry_of(record, plugins))
     problem = stored.problem

@@ -1,8 +1,9 @@
-"""The source of a method that a notebook's cell or a script defined: its own definitions, as one text.
+"""The source of a method that was defined in a notebook's cell or a script, with its own definitions, as one text.
 
-A run's identity hashes what a file means (`compbench.registry.meaning`).  A method object has no file, so its functions and what
-they use of the same cells are copied one after another, with an import for each name that comes from a module.  The text
-is parsed, never run: a value stands in it as its repr, a class without source as its schema.
+A run's identity hashes the meaning of a file (`compbench.registry.meaning`).  A method object has no file, so its functions and
+the
+definitions that they use are copied one after another, with an import for each name from a module.  The text is parsed but never
+run: a value appears as its repr, a class without source as its schema.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def source_of(method: Method) -> str:
-    """Everything that a method's functions are made of, and the method itself; the same text for the same definitions."""
+    """All definitions that a method's functions use, and the method itself; equal definitions give equal text."""
     values = {field.name: getattr(method, field.name) for field in fields(Method)}
     own = {inspect.unwrap(value).__module__ for value in values.values() if inspect.isroutine(value)}
     texts: dict[str, str] = {}
@@ -40,10 +41,10 @@ def source_of(method: Method) -> str:
 
 
 def _write(name: str, value: object, own: set[str], texts: dict[str, str]) -> None:
-    """Add what a name stands for, and all that it refers to."""
+    """Add the definition of a name, and everything that it refers to."""
     if name in texts:
         return
-    texts[name] = ""  # keeps its place, and ends circles
+    texts[name] = ""  # reserves its position, and breaks cycles
     if isinstance(value, ModuleType):
         texts[name] = f"import {value.__name__} as {name}"
     elif not (inspect.isroutine(value) or inspect.isclass(value)):
@@ -60,7 +61,7 @@ def _write(name: str, value: object, own: set[str], texts: dict[str, str]) -> No
 
 
 def _names_of(value: Callable[..., object]) -> Mapping[str, Json]:
-    """What the names in a function or class stand for: globals, and those of enclosing functions."""
+    """The objects behind the names in a function or class: globals, and variables of enclosing functions."""
     if inspect.isclass(value):
         return vars(sys.modules.get(value.__module__, ModuleType("none")))
     plain = inspect.unwrap(value)
@@ -70,7 +71,7 @@ def _names_of(value: Callable[..., object]) -> Mapping[str, Json]:
 
 
 def _function_text(function: Callable[..., object]) -> str:
-    """A function's source; "" where it has none that stands by itself (a lambda in a call, say)."""
+    """A function's source; "" if it has no separate source, such as a lambda in a call."""
     with contextlib.suppress(OSError, TypeError, SyntaxError):
         text = dedent(inspect.getsource(inspect.unwrap(function)))
         ast.parse(text)
@@ -80,7 +81,7 @@ def _function_text(function: Callable[..., object]) -> str:
 
 
 def _class_text(kind: type) -> str:
-    """A class's source; that of the last cell that defines it, for which `inspect` looks in vain; "" if there is none."""
+    """A class's source, also from the last cell that defines it, which `inspect` does not find; "" if there is none."""
     with contextlib.suppress(OSError, TypeError):
         return dedent(inspect.getsource(kind)).rstrip()
     for entry in reversed(list(linecache.cache.values())):

@@ -1,4 +1,4 @@
-"""Runs from Python: `compbench.run("fkc", "gmm-id")`, and of a method that a notebook's cell defines."""
+"""Runs from Python: `compbench.run("fkc", "gmm-id")`, also with a method that a notebook's cell defines."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def run(
     options: Mapping[str, Json] | None = None,
     **settings: Json,
 ) -> Record:
-    """Fit a method on a task, sample, score, and write the record, as the verb `run` does.
+    """Fit a method on a task, sample, score, and write the record, as the command `run` does.
 
-    The same spec again returns its finished record, unless `force`.  A failed run returns a record too: see its `status`.
+    Repeating a spec returns its finished record, unless `force` is set.  A failed run returns a record too: see its `status`.
 
         compbench.run("fkc", "gmm-id", seed=1, num_particles=16, **{"budget.train_steps": 500})
 
     Args:
-        method: name of an installed method, or a `Method` that was defined in a cell or a script.  The latter needs
-            `in_process`, runs each time that it is asked for (what a cell depends on cannot be known whole), and its record
-            says so (`in_process`, and a plugin of the distribution "notebook"): it cannot be submitted.
+        method: name of an installed method, or a `Method` that was defined in a cell or a script.  A `Method` needs
+            `in_process` and runs again at each call, because the dependencies of a cell cannot be known completely.  Its record
+            says so (`in_process`, and a plugin of the distribution "notebook") and cannot be submitted.
         task: name of a task.
-        seed, preset: of the run.
-        in_process: all in this process, where a debugger sees it.
+        seed, preset: seed and preset of the run.
+        in_process: run everything in this process, where a debugger can stop.
         force: run again even if there is a finished record.
         options: other fields of `RunRequest`: device, precision, source, time_limit, threads, plugins, keep_samples, home.
-        settings: of the method; `budget.NAME` and `task.NAME` as in `--set`.
+        settings: settings of the method; `budget.NAME` and `task.NAME` as in `--set`.
 
     Raises:
         CompbenchError: the request itself is wrong.
-        Busy: another process is doing this very run.  It is a CompbenchError, too.
+        Busy: another process is doing the same run.  Busy is a CompbenchError, too.
     """
     show_records()
     own = dict(options or {})

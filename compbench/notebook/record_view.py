@@ -1,7 +1,8 @@
 """How a notebook shows a record: what was run, its scores, those of the best constant answer and real data, and a picture.
 
-An error that a user can correct is one line, as on the command line: a traceback has only the own lines of the caller, and
-a notebook shows the message alone.
+An error that a user can correct is one line, as on the command line: its traceback has only the caller's own lines, and a
+notebook
+shows only the message.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def show_records() -> None:
 
 
 def html(record: Record) -> str:
-    """A record as HTML without scripts and links: all that it needs is in it, and all its text is escaped.
+    """A record as self-contained HTML, without scripts and links, and with escaped text.
 
     The ranked score stands next to that of the best constant answer (a model that ignores the request) and of real data; for a
     distance, that is the distance between two real samples.  The picture comes from the user's own store.
@@ -63,7 +64,7 @@ def _row(record: Record, score: Score) -> str:
 
 
 def plain_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """A public function whose `CompbenchError`s begin here: neither their causes nor the frames below are shown."""
+    """Decorate a public function so that its `CompbenchError`s show neither their causes nor the frames below it."""
 
     @wraps(function)
     def call(*arguments: P.args, **settings: P.kwargs) -> T:
@@ -78,5 +79,5 @@ def plain_errors(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def message(error: CompbenchError) -> list[str]:
-    """The lines that a notebook shows of an error: its kind and its message, which says what to do."""
+    """The lines that a notebook shows for an error: its type and its message, which says what to do."""
     return [f"{type(error).__name__}: {error}"]

@@ -31,7 +31,7 @@ ROWS = 256
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A trained model, and all that is needed to ask it, on the CPU in fp32."""
+    """A trained model with everything needed to sample from it, on the CPU in fp32."""
 
     record: Record
     task: Task
@@ -46,13 +46,13 @@ class StoredModel:
 
         Args:
             conditions: (B, F) values of the factors; -1 leaves a factor open.
-            seed: of the initial noise x0 ~ N(0, I) and of the sampler's own random numbers.
+            seed: seed of the initial noise x0 ~ N(0, I) and of the sampler's own random numbers.
 
         Returns:
             samples, (B, *D).
 
         Raises:
-            CompbenchError: conditions that are none of the task's.
+            CompbenchError: the conditions do not fit the task.
         """
         import torch
 
@@ -78,7 +78,7 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
         plugins: files of methods that are not installed.
 
     Raises:
-        CompbenchError: no such record, no weights here, or a method that cannot be built again from them.
+        CompbenchError: there is no such record, it has no weights here, or its method cannot be rebuilt from them.
     """
     show_records()
     home = Home.of_user()
@@ -96,13 +96,13 @@ def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> 
     """The model of a record with its stored weights.
 
     Args:
-        record: of a finished run.
-        folder: where its weights are (`model.safetensors`), and what is made of the task's data (`cache`).
-        home: where the official data is.
-        registry: where the method and the task are found.
+        record: record of a finished run.
+        folder: folder with its weights (`model.safetensors`) and processed data (`cache`).
+        home: home with the official data.
+        registry: registry with the method and the task.
 
     Raises:
-        CompbenchError: the method has changed or cannot be built again, or there are no weights.
+        CompbenchError: the method has changed or cannot be rebuilt, or there are no weights.
     """
     import torch
 
@@ -129,6 +129,6 @@ def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> 
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise CompbenchError(
-            f"the stored weights do not fit the present '{method.name}', which has changed since; run it again with --force."
+            f"the stored weights do not fit today's '{method.name}', which has changed since; run it again with --force."
         ) from error
     return StoredModel(record, task, method, settings, problem, model.eval())

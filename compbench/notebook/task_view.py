@@ -1,4 +1,4 @@
-"""A task as a notebook sees it: `compbench.task("bump-center").render([[3, 4]])`."""
+"""A task in a notebook: `compbench.task("bump-center").render([[3, 4]])`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 BATCH = 512
 BATCHES = 400
-"""Number of batches of the training data that are drawn in search of a combination."""
+"""Number of batches of training data that are searched for a combination."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task under a preset and a seed.
+    """A task at a preset and a seed.
 
     Attributes:
         task: the task itself: its space, holdout, budgets, citation and notes.
-        request: with which preset, seed and `task.NAME` settings its data is opened.
+        request: the preset, seed and `task.NAME` settings with which its data is opened.
     """
 
     task: Task
@@ -54,7 +54,7 @@ class TaskView:
 
     @own_threads()
     def render(self, conditions: Tensor | Sequence[Sequence[int]]) -> Tensor:
-        """One real sample of each combination: exact where a task has a closed form, else drawn from the training data.
+        """One real sample of each combination: exact if the task has a closed form, else drawn from the training data.
 
         Args:
             conditions: (B, F) values of the factors.
@@ -63,7 +63,7 @@ class TaskView:
             samples, (B, *D).
 
         Raises:
-            CompbenchError: a held-out combination of a task without closed form: only the referee has its samples.
+            CompbenchError: a combination is held out in a task without closed form, so only the referee has its samples.
         """
         import torch
 
@@ -73,7 +73,7 @@ class TaskView:
         if self.task.truth is not None:
             return self.task.truth(asked)
         if self.task.holdout.contains(asked).any():
-            raise CompbenchError(f"a held-out combination of '{self.task.name}' has samples that only the referee may see.")
+            raise CompbenchError(f"only the referee may see held-out samples of '{self.task.name}'; render seen combinations.")
         silo, generator = self.problem.federation.unmetered().pooled(), torch.Generator().manual_seed(self.request.seed)
         found: list[Tensor | None] = [None] * len(asked)
         for _ in range(BATCHES):
@@ -83,15 +83,15 @@ class TaskView:
                 found[row] = batch.x1[int(match[0])] if len(match) else None
             if all(sample is not None for sample in found):
                 return torch.stack([sample for sample in found if sample is not None])
-        raise CompbenchError(f"{BATCHES * BATCH} training examples of '{self.task.name}' show one of these combinations never.")
+        raise CompbenchError(f"none of {BATCHES * BATCH} training examples of '{self.task.name}' shows one of the combinations.")
 
 
 @plain_errors
 def task(name: str, *, preset: Presets = "quick", seed: int = 0, **settings: object) -> TaskView:
-    """A task of a name, under `task.NAME` settings.
+    """The task with this name, with `task.NAME` settings.
 
     Raises:
-        CompbenchError: an unknown task or setting, or no preset or seed.
+        CompbenchError: the task, a setting, the preset or the seed is unknown or invalid.
     """
     overrides = {f"task.{key}": value for key, value in settings.items()}
     request = RunRequest.of(
@@ -104,7 +104,7 @@ def as_conditions(space: FactorSpace, conditions: Tensor | Sequence[Sequence[int
     """Conditions as a LongTensor (B, F).
 
     Raises:
-        CompbenchError: another shape, or values that a factor does not have.
+        CompbenchError: the shape is wrong, or a factor does not have a value.
     """
     import torch
 
@@ -119,5 +119,5 @@ def as_conditions(space: FactorSpace, conditions: Tensor | Sequence[Sequence[int
     sizes = torch.tensor(space.sizes)
     if ((asked < -1) | (asked >= sizes)).any():
         ranges = ", ".join(f"{name} 0-{size - 1}" for name, size in zip(space.names, space.sizes, strict=True))
-        raise CompbenchError(f"conditions beyond the lattice: {ranges}; -1 leaves a factor open.")
+        raise CompbenchError(f"conditions outside of the lattice: {ranges}; -1 leaves a factor open.")
     return asked.long()

@@ -113,8 +113,8 @@ def read_json(path: Path, content: type[Content], limit: int, kind: str) -> Cont
         limit: largest size in bytes.
         kind: name for such files in messages.
 
-        Raises:
-            CompbenchError: the file is invalid; the message says why.
+    Raises:
+        CompbenchError: the file is invalid; the message says why.
     """
     from pydantic import ValidationError
 
@@ -294,8 +294,8 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
         option: the command-line option, for messages.
         kind: name for such files in messages.
 
-        Raises:
-            CompbenchError: the file does not exist or is invalid; the message says why.
+    Raises:
+        CompbenchError: the file does not exist or is invalid; the message says why.
     """
     from pydantic import ValidationError  # takes 100 ms, which `list` should not need
 

@@ -138,7 +138,7 @@ def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{}", "not written by `compbench tune`"), ("", "not written by `compbench tune`"), (None, "No such file")],
+    [("{}", "not written by"), ("", "not written by"), (None, "No such file")],
 )
 def test_a_settings_file_that_is_none_is_one_line(tmp_path: Path, content: str | None, message: str) -> None:
     path = tmp_path / "settings.json"
