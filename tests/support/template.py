@@ -309,6 +309,7 @@ def _become(order: dict[str, Any], received: Sequence[int]) -> list[str]:
 
 def load() -> None:
     """Import what children of most runs import, and keep it out of their collections of garbage."""
+    gc.disable()
     import PIL.Image
     import torch
 
@@ -333,6 +334,7 @@ def load() -> None:
         profiling.measured_peak(cpu, torch.bfloat16 if precision == "bf16" else torch.float32)
     gc.collect()
     gc.freeze()
+    gc.enable()
     _in_large_pages()
 
 
