@@ -249,7 +249,7 @@ def _in_other_company(subject: Subject, condition: Tensor, noise: Tensor, whole:
     other[others] *= -1
     made = subject.sample(changed, other, precision="fp32")
     _same(subject, made[stay], whole[stay], "rows change with the conditions and the noise of other rows")
-    return "it draws its own random numbers, so rows are compared in place"
+    return "it draws its own random numbers: rows are compared in place"
 
 
 def _mixed_request(subject: Subject) -> tuple[Tensor, Tensor]:
