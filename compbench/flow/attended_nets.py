@@ -1,4 +1,4 @@
-"""Velocity networks that attend to the condition, one token per factor, instead of one scale and shift of all channels.
+"""Velocity networks that attend to the condition, with one token per factor, instead of a scale and shift of all channels.
 
     h <- h + A(LN h, tokens(c)),    h <- h + mlp(LN h)
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AttendedNet(nn.Module):
-    """v(x_t, t | c): a backbone whose middle attends to the tokens of the condition.
+    """v(x_t, t | c): a backbone whose middle block attends to the tokens of the condition.
 
     Args:
         trunk: `UNet`, `TemporalUNet` or `MLP`.
@@ -72,12 +72,12 @@ class AttendedNet(nn.Module):
 class AttendedUNet(nn.Module):
     """v(x_t, t | c) of images: a UNet whose maps attend to the tokens of the condition after each residual block.
 
-    Rombach et al. 2022, section 3.3, without attention among places, which convolutions connect.
+    Rombach et al. 2022, section 3.3, without attention between positions, which convolutions connect.
 
     Args:
         unet: the protocol's UNet.
         sizes: number of values of each factor.
-        hidden: units of each MLP at the middle; elsewhere as many for each channel.
+        hidden: units of each MLP in the middle; elsewhere the units per channel are the same.
         depth: layers after each block.
         num_heads: of their attention.
         prediction, sample_steps: as of `VelocityNet`.
@@ -129,7 +129,7 @@ class AttendedUNet(nn.Module):
 
 
 def through(layers: nn.Module, maps: Tensor, tokens: Tensor) -> Tensor:
-    """Maps (B, C, *spatial) after each of their places attended to tokens (B, F, E), in a list of layers."""
+    """Maps (B, C, *spatial) after each of their positions attended to tokens (B, F, E), through a list of layers."""
     h = (maps.flatten(2) if maps.ndim > 2 else maps[:, :, None]).transpose(1, 2)  # (B, N, C)
     for layer in cast("nn.ModuleList", layers):
         h = layer(h, tokens)
@@ -137,7 +137,7 @@ def through(layers: nn.Module, maps: Tensor, tokens: Tensor) -> Tensor:
 
 
 class AttendingLayer(nn.Module):
-    """Cross-attention and an MLP, both residual and 0 at first: places (B, N, C), tokens (B, F, E) -> (B, N, C)."""
+    """Cross-attention and an MLP, both residual and initially 0: positions (B, N, C), tokens (B, F, E) -> (B, N, C)."""
 
     def __init__(self, channels: int, hidden: int, num_heads: int, token_channels: int) -> None:
         super().__init__()

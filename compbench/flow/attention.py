@@ -20,7 +20,7 @@ from compbench.system.errors import CompbenchError
 
 
 class SelfAttention(nn.Module):
-    """Every place attends to every place: (B, N, C) -> (B, N, C).
+    """Every position attends to every position: (B, N, C) -> (B, N, C).
 
     Raises:
         CompbenchError: the heads do not divide the channels.
@@ -37,7 +37,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Every place attends to the tokens of its condition: (B, N, C) and (B, F, E) -> (B, N, C).
+    """Every position attends to the tokens of its condition: (B, N, C) and (B, F, E) -> (B, N, C).
 
     Args:
         channels: C.

@@ -29,7 +29,7 @@ class Trunk(NamedTuple):
 
     Attributes:
         middle: output of the middle block, (B, C, *spatial).
-        skips: what the second half takes from the first, outermost first.
+        skips: outputs of the first half for the second half, outermost first.
         film: time's scale and shift for every block, (B, sum of 2 C_block).
     """
 
@@ -96,7 +96,7 @@ class TimeEmbedding(nn.Module):
 
 
 def num_groups(channels: int) -> int:
-    """Groups of a norm: 8 where they divide the channels."""
+    """Number of groups of a norm: 8 if 8 divides the channels."""
     return math.gcd(8, channels)
 
 
@@ -115,7 +115,7 @@ def head_hidden(channels: int, num_heads: int) -> int:
 def head(inputs: int, hidden: int, channels: int) -> nn.Sequential:
     """A conditioning head: two-layer MLP from a code to gamma and beta, (B, inputs) -> (B, 2 channels).
 
-    Its last layer starts at zero: an untrained head leaves the network alone.
+    Its last layer starts at zero, so an untrained head does not change the network.
     """
     last = nn.Linear(hidden, 2 * channels)
     nn.init.zeros_(last.weight)

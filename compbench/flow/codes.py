@@ -6,9 +6,10 @@
     positional  sin and cos of pi 2^j v / n, j = 0 ... J - 1
     circle      cos and sin of 2 pi v / n                      for periodic factors
 
-`auto` is the circle for a factor that its task calls periodic, and the bump for every other factor, as in the paper.
-Forced rendering, section 2 and appendix.  An open factor is the zero vector, except for the ramp, where 0 is a value and an open
-factor is -1.
+`auto` is the circle for a factor that the task declares periodic, and the bump for every other factor, as in the paper.
+Forced rendering, section 2 and appendix.  An open factor has the zero vector as its code, except with the ramp, where 0 is a
+value
+and an open factor has code -1.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Compiled:
         how: options of `torch.compile`.
 
     Attributes:
-        used: whether compiled code, and no other, has run.
+        used: whether compiled code has run, and no uncompiled code.
     """
 
     def __init__(self, net: Callable[..., object], how: dict[str, Any]) -> None:
@@ -74,14 +74,14 @@ def compiled(net: nn.Module, ctx: Context) -> nn.Module | Compiled:
 
 
 def note(ctx: Context, net: Callable[..., object]) -> None:
-    """Leave `compiled` in the context's notes: 1 if every fit so far ran compiled code, on a GPU also 0 where one did not."""
+    """Write `compiled` to the context's notes: 1 if every fit so far ran compiled code; on a GPU, 0 if one did not."""
     if ctx.compile or ctx.device.type == "cuda":
         before = ctx.notes.get("compiled", 1.0)
         ctx.notes["compiled"] = min(before, float(isinstance(net, Compiled) and net.used))
 
 
 def step_begins(net: Callable[..., object]) -> None:
-    """Say that outputs of CUDA graphs of the step before are no longer needed."""
+    """Tell torch that outputs of CUDA graphs from the previous step are no longer needed."""
     if isinstance(net, Compiled):
         torch.compiler.cudagraph_mark_step_begin()
 

@@ -40,8 +40,8 @@ class CompiledSampling:
     """The functions by which samplers call a model's networks, replaced by compiled ones if that pays.
 
     Args:
-        model: what a fit gave; its networks are the outermost modules that are called at points and times.
-        how: () -> options of `torch.compile`; asked where something is to be compiled.
+        model: the fitted model; its networks are the outermost modules that are called at points and times.
+        how: () -> options of `torch.compile`; called when something is compiled.
         least: calls at one shape from which compiling pays.
     """
 
@@ -74,7 +74,7 @@ class CompiledSampling:
         found = [function.frequent(requests, self._least) for function in self.functions]
         if not any(found):
             return False
-        torch.compiler.reset()  # of a network torch keeps eight shapes, the fit's among them
+        torch.compiler.reset()  # torch keeps eight shapes of a network, including the fit's
         # Constants lie on the device; in the graph they would be copied there at each call.
         torch._dynamo.assume_constant_result(transfer.numbers.__wrapped__)
         how = self._how()

@@ -24,15 +24,15 @@ ConditionalVelocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,), condition (B, F)) -> velocity (B, *D)."""
 
 GuidanceWeight = Annotated[float, Field(ge=0, le=20)] | Literal["task"]
-"""A method's setting: "task" is the weight that the task gives to all composed rows; a number is the method's own."""
+"""Type of a method's setting: "task" means the task's weight for all composed rows; a number replaces it."""
 
 
 class Guidance(NamedTuple):
-    """How strongly the samples of a task are composed: one rule for all methods that compose.
+    """The guidance weight of a task's composed samples, which is the same for all methods that compose.
 
     Attributes:
-        weight: w of the holdout's factors (of all factors if nothing is held out); the others have 1.
-        factors: which factors those are, (F,).
+        weight: w of the holdout's factors (of all factors if nothing is held out); w of the others is 1.
+        factors: which factors have this weight, (F,).
     """
 
     weight: float
@@ -98,7 +98,7 @@ def compose(velocity: ConditionalVelocity, x: Tensor, t: Tensor, composition: Se
 
 
 def stacked(velocity: ConditionalVelocity, x: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
-    """v(x, t | c_k) for K conditions in one forward, or in as few as a GPU has memory for.
+    """v(x, t | c_k) for K conditions in one forward pass, or in as few as a GPU's memory allows.
 
     Args:
         velocity: conditional velocity.

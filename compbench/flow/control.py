@@ -1,4 +1,4 @@
-"""A control that keeps weights even: a drift b with few coefficients, chosen at each step so that log-weights vary least.
+"""A control that keeps weights even: a drift b with few coefficients, chosen at each step to minimise the log-weights' variance.
 
     dx = (f x + g^2 S + b) dt + g dW,    dlog w = (G + div b + b . S) dt,    G = g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2)
 
@@ -24,8 +24,7 @@ SMALLEST = 1e-12
 
 
 NUDGE = 1e-3
-"""How far a probe moves a point, in units of the data; the difference along the probe is the derivative in Hutchinson's
-estimate."""
+"""Length of a probe's step, in units of the data; the difference along the probe is the derivative in Hutchinson's estimate."""
 
 
 class Bases(NamedTuple):
@@ -45,13 +44,13 @@ class Bases(NamedTuple):
 
 
 def bases(members: Members, x: Tensor, t: float, generator: Generator) -> Bases:
-    """Members' scores and x itself as drifts, with exact divergences or Hutchinson's estimate of one probe a point.
+    """Members' scores and x itself as drifts, with exact divergences or Hutchinson's estimate with one probe per point.
 
     Args:
         members: the composition.
         x: points, (N, *D).
         t: time.
-        generator: of the probes, on x's device.
+        generator: draws the probes, on x's device.
     """
     if members.divergences is not None:
         scores, bends = members.scores(x, t), members.divergences(x, t)  # (C, N, *D), (C, N)
@@ -73,7 +72,7 @@ def coefficients(gains: Tensor, rate: Tensor, weights: Tensor, ridge: float) -> 
     Args:
         gains: h_i, (R, n, P): R controls, each from P points.
         rate: G, (R, P).
-        weights: of the points, normalised, (R, P).
+        weights: normalised weights of the points, (R, P).
         ridge: relative to the bases' variance.
 
     Returns:
@@ -85,7 +84,7 @@ def coefficients(gains: Tensor, rate: Tensor, weights: Tensor, ridge: float) -> 
     size = (w * h.square()).sum(-1, keepdim=True).add(SMALLEST).sqrt()  # (R, n, 1)
     unit = h / size
     gram = (w * unit) @ unit.mT + ridge * torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
-    found = torch.linalg.solve_ex(gram, -(w * unit) @ g[..., None]).result  # checks nothing, so that nothing waits
+    found = torch.linalg.solve_ex(gram, -(w * unit) @ g[..., None]).result  # it checks nothing, so the host does not wait
     return (found / size)[..., 0]
 
 
@@ -101,17 +100,17 @@ def controlled_step(
     ridge: float,
     last_noise: bool,
 ) -> Step:
-    """An Euler-Maruyama step with the control of its left end.
+    """An Euler-Maruyama step with the control at its left end.
 
     Args:
         members: the composition, whose weights sum to one.
         composed: S if it is not the members' sum (because given entries guide it); None if it is.
-        path: of the scores.
-        num_steps: even steps from noise to data.
-        generator: of noise and probes, on the swarm's device.
+        path: path of the scores.
+        num_steps: number of even steps from noise to data.
+        generator: draws noise and probes, on the swarm's device.
         edge: times stay this far from 0 and 1.
-        num_pilots: this many last swarms are pilots, which determine all coefficients; 0: each swarm has its own control.
-        ridge: of `coefficients`.
+        num_pilots: the last `num_pilots` swarms are pilots, which determine all coefficients; 0: each swarm has its own control.
+        ridge: as in `coefficients`.
         last_noise: whether the last step adds noise.
     """
     table = schedule(path, num_steps, edge)
@@ -134,7 +133,7 @@ def controlled_step(
 
 
 def _theta(gains: Tensor, rate: Tensor, log_weights: Tensor, num_pilots: int, ridge: float) -> Tensor:
-    """Coefficients of each swarm, (B, n), or of the pilots' pool for all, (1, n)."""
+    """Coefficients of each swarm, (B, n), or common ones from the pooled pilots, (1, n)."""
     if not num_pilots:
         return coefficients(gains, rate, log_weights.softmax(-1), ridge)
     own, theirs = gains[-num_pilots:], rate[-num_pilots:]

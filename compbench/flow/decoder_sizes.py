@@ -3,9 +3,10 @@
     width = the largest at which  parameters(width) is nearest to P  and  products(width) <= COST * products of the shared network
     rate  = rate of the protocol * width of the protocol / width
 
-P are the parameters of the protocol's own velocity network (`monolithic_net`), products the multiply-adds of one forward.  A
-network that is evaluated at every pixel uses each weight thousands of times: with P parameters `pixel-decoder` would take 130
-times the products of the shared network on 64 x 64 pixels.  So its cost is bounded instead, and a record shows both numbers.
+P is the number of parameters of the protocol's velocity network (`monolithic_net`), products are the multiply-adds of one forward
+pass.  A network that is evaluated at every pixel uses each weight thousands of times: with P parameters, `pixel-decoder` would
+take
+130 times the products of the shared network on 64 x 64 pixels.  So its cost is bounded too, and a record shows both numbers.
 Rates were tuned at the protocol's width; Adam's best rate falls as one over the width (Yang et al. 2022, arXiv 2203.03466).
 
 On deterministic tasks decoders keep the sizes of forced rendering's protocol, which are enough to learn all seen examples.
@@ -60,14 +61,14 @@ Make = Callable[[int], Decoder]
 
 
 def decoder_width(problem: Problem, settings: SizeSettings, make: Make, *, protocol: int, step: int = 4) -> int:
-    """The width that a decoder's settings mean on a task.
+    """The width of a decoder on a task, by its settings.
 
     Args:
         problem: its event, space and budget.
         settings: code and width.
         make: the decoder.
-        protocol: width over the budget's that the paper has.
-        step: of the widths that are tried.
+        protocol: the paper's width divided by the budget's.
+        step: step of the tried widths.
 
     Raises:
         Refused: the task's samples are not images.
@@ -100,7 +101,7 @@ def widest(cost: Callable[[int], int], limit: float, width: int, *, step: int) -
 
 
 def products_of(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> int:
-    """Multiply-adds of one row's forward of a decoder or of a velocity network with a UNet; nothing is computed or drawn.
+    """Multiply-adds per row of a forward pass of a decoder or of a velocity network with a UNet, without computing anything.
 
     Args:
         build: () -> network.
@@ -121,7 +122,7 @@ def _matrices(module: nn.Module) -> list[nn.Parameter]:
 
 
 def _places(net: nn.Module, shape: tuple[int, ...]) -> Iterable[tuple[nn.Module, int]]:
-    """Parts of a network and at how many places each is evaluated; all that is not named is evaluated once."""
+    """Parts of a network, each with the number of positions at which it is evaluated; other parts are evaluated once."""
     _, height, width = shape
     if isinstance(net, PixelDecoder | FourierDecoder):
         yield net.layers, height * width
@@ -146,7 +147,7 @@ def _grown(size: int, layer: nn.ConvTranspose2d, axis: int) -> int:
 
 
 def _places_of_unet(unet: UNet, height: int, width: int) -> Iterable[tuple[nn.Module, int]]:
-    """Its convolutions at each stage, whose sides are halved and rounded up."""
+    """A UNet's convolutions at each stage; the sides of a stage are halved and rounded up."""
     yield unet.enter, height * width
     yield unet.leave, height * width
     for level, (down, up) in enumerate(zip(unet.down_blocks, unet.up_blocks, strict=True)):
@@ -175,11 +176,11 @@ def sized_decoder_method(
     """A method that regresses images on conditions, of the shared network's size.
 
     Args:
-        name: of the method.
-        settings: its settings; a `RateSettings` counts.
+        name: name of the method.
+        settings: class of its settings; with a `RateSettings`, its learning rate applies.
         maker: settings -> `Make`.
-        protocol: width over the budget's that the paper has.
-        step: settings -> step of the widths that are tried.
+        protocol: the paper's width divided by the budget's.
+        step: settings -> step of the tried widths.
         version: goes up when the method's results change.
     """
 

@@ -2,8 +2,8 @@
 
     x = 2 g(c) - 1,   loss = E ((g(c) - (x1 + 1) / 2)^2)
 
-Forced rendering, section 2; where its table and its repository differ, sizes are the repository's.  On a stochastic
-task such a model gives the mean of the samples of a condition.
+Forced rendering, section 2; if the paper's table and its repository differ, sizes follow the repository.  On a stochastic task
+such a model gives the mean of a condition's samples.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 FUSED_FROM = 5_000
-"""Number of steps of a fit from which compiling a step pays."""
+"""Compiling a training step pays if a fit has at least this number of steps."""
 
 
 class RateSettings(MethodSettings):
-    """A decoder's own learning rate: at one common rate, attention and pixel decoders would end half trained."""
+    """A decoder's own learning rate, because with one common rate attention and pixel decoders would end half trained."""
 
     rate_factor: float = Field(3.0, gt=0, le=100, description="learning rate over the budget's; 1 is the paper's")
 
@@ -44,7 +44,7 @@ Decoder = Callable[[int, tuple[int, ...]], nn.Module]
 
 
 class ConditionDecoder(nn.Module):
-    """Conditions (B, F) -> samples (B, C, H, W) in [-1, 1] where fitted: an encoding and a decoder."""
+    """Conditions (B, F) -> samples (B, C, H, W), in [-1, 1] after a fit: an encoding and a decoder."""
 
     def __init__(self, encoding: Encoding, decoder: nn.Module) -> None:
         super().__init__()
@@ -77,17 +77,18 @@ def regression_loss(net: Callable[[Tensor], Tensor], batch: Batch, generator: Ge
 
 
 def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_factor: float = 1.0) -> None:
-    """Fit a decoder in place on a silo's examples, with its own penalty where it has one (`net.penalty()`).
+    """Fit a decoder in place on a silo's examples, with its own penalty if it has one (`net.penalty()`).
 
-    If a network has `fuses` set, a long fit on a CPU compiles its step: many small operations become few loops.
-    Compiling takes some 20 s the first time, so a short fit does not compile; TORCHDYNAMO_DISABLE=1 turns it off.
+    If a network has `fuses` set, a long fit on a CPU compiles its step, so that many small operations become few loops.
+    Compiling
+    takes about 20 s the first time, so a short fit does not compile; TORCHDYNAMO_DISABLE=1 turns it off.
 
     Args:
         net: conditions (B, F) -> samples.
-        silo: where examples come from.
-        problem: its budget counts.
-        ctx: of the fit; its notes say whether the step was compiled, where it could have been.
-        rate_factor: learning rate over the budget's.
+        silo: source of the examples.
+        problem: the problem with the budget.
+        ctx: context of the fit; its notes say whether the step was compiled, if it could have been.
+        rate_factor: learning rate divided by the budget's.
     """
     budget = problem.budget.model_copy(update={"learning_rate": rate_factor * problem.budget.learning_rate})
     loss: Regression = penalised
@@ -99,7 +100,7 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
 
 
 def penalised(net: Callable[[Tensor], Tensor], batch: Batch) -> Tensor:
-    """`regression_loss` and the network's own penalty where it has one."""
+    """`regression_loss`, plus the network's own penalty if it has one."""
     value = regression_loss(net, batch)
     return value + net.penalty() if hasattr(net, "penalty") else value
 
@@ -131,10 +132,10 @@ def decoder_method(
     """A method that regresses images on conditions.
 
     Args:
-        name: of the method.
-        settings: its settings; a `RateSettings` counts.
+        name: name of the method.
+        settings: class of its settings; with a `RateSettings`, its learning rate applies.
         build: (settings, problem) -> the untrained network, conditions (B, F) -> samples.
-        fit: if it is not regression on all training data.
+        fit: replaces regression on all training data.
         version: goes up when the method's results change.
         needs: what a task must offer it.
     """
@@ -181,13 +182,14 @@ def denormals_flushed() -> Iterator[None]:
 class CNNDecoder(nn.Module):
     """Transposed convolutions: a stem to a quarter of the size, two doublings, then layers that keep it.
 
-    The stem equals a dense layer but for its bias, which is one a channel.  307,457 parameters from 56 inputs to 28 x 28
-    with 64 channels and two hidden layers.
+    The stem is a dense layer with one bias per channel.  The decoder has 307,457 parameters from 56 inputs to 28 x 28 pixels
+    with 64
+    channels and two hidden layers.
 
     Args:
         inputs: E.
         shape: (C, H, W).
-        channels: of every hidden map.
+        channels: channels of every hidden map.
         num_hidden: layers between stem and output, at least the two doublings.
     """
 
@@ -221,16 +223,16 @@ class MLPDecoder(nn.Module):
 
 
 class TransformerDecoder(nn.Module):
-    """A token a patch: the same linear map of the code, plus the patch's sinusoidal place, through encoder blocks.
+    """One token per patch: a linear map of the code plus the patch's sinusoidal position, through encoder blocks.
 
     Args:
         inputs: E.
         shape: (C, H, W), divisible by `patch`.
         width: channels of a token, divisible by 4 and by `num_heads`.
-        depth: blocks.
-        num_heads: of self-attention over all tokens.
+        depth: number of blocks.
+        num_heads: heads of self-attention over all tokens.
         patch: pixels of a token's side; 1 is the paper's.
-        dropout: in the blocks, while training.
+        dropout: dropout in the blocks during training.
     """
 
     def __init__(
@@ -257,10 +259,11 @@ class TransformerDecoder(nn.Module):
 
 
 class PixelDecoder(nn.Module):
-    """All pixels share one function of the code and of their place: no attention, no convolution.
+    """All pixels share one function of the code and of their position, without attention and convolution.
 
-    The code enters additively, W c + place(u, v), then dense layers with PReLU.  It is in the paper's repository, not in
-    the paper, and reaches held-out places with no remedy.
+    The code enters additively, W c + place(u, v), followed by dense layers with PReLU.  The decoder is in the paper's
+    repository, not
+    in the paper, and reaches held-out positions without further measures.
     """
 
     def __init__(self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int) -> None:
@@ -282,8 +285,8 @@ def sinusoidal_places(height: int, width: int, channels: int) -> Tensor:
     """sin and cos of row and of column, frequencies 10000^(-4 k / channels), (height * width, channels).
 
     Args:
-        height, width: of the grid.
-        channels: divisible by 4.
+        height, width: sides of the grid.
+        channels: number of channels, divisible by 4.
     """
     if channels % 4:
         raise CompbenchError(f"places take a multiple of 4 channels, got {channels}; change the width.")

@@ -2,8 +2,8 @@
 
     e(x, t) = -|x|^2 / 2 + t g(x, t),    E || sigma_t grad e(x_t, t) + x0 ||^2    (denoising score matching)
 
-At t = 0 every silo's x_t is N(0, I), and e is its log density up to a constant that all share.  Above, constants are
-free; e is centred by its mean over the silo's own x_t at each time.  After the description of DFD (Hahn & Lee 2025) in
+At t = 0 every silo's x_t is N(0, I), and e is its log density up to a common constant.  At later times the constants are free, so
+e is centred by its mean over the silo's own x_t at each time.  This follows the description of DFD (Hahn & Lee 2025) in
 Decentralized Compositional Flow Matching (DCFM), section 4; the authors' code is not public.
 """
 
@@ -61,13 +61,13 @@ class Energy(nn.Module):
         self.register_buffer("means", torch.zeros(NUM_BINS))
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        """The energy, not centred."""
+        """The energy, without centring."""
         time = per_sample(t, x)
         inner = torch.cat([x, time.expand(-1, 1, *x.shape[2:])], 1) if self.is_image else torch.cat([x.flatten(1), t[:, None]], 1)
         return t * self.net(inner)[:, 0] - x.flatten(1).square().sum(1) / 2
 
     def centred(self, x: Tensor, t: Tensor) -> Tensor:
-        """The energy over its mean on the silo's own x_t, (B,); times beyond `LAST_TIME` are taken there."""
+        """The energy minus its mean on the silo's own x_t, (B,); times beyond `LAST_TIME` are replaced by it."""
         t = t.clamp(max=LAST_TIME)
         place = t / LAST_TIME * (NUM_BINS - 1)
         low = place.floor().long().clamp(max=NUM_BINS - 2)
@@ -98,9 +98,9 @@ class DensityRouter(nn.Module):
     """r_a(x_t, c) = n_a exp(e_a(x_t, t) / temperature) / sum_b ..., over the silos that know every value in c.
 
     Args:
-        energies: one for each silo.
+        energies: one energy for each silo.
         prior: log n_a up to a constant, minus infinity for silos that do not answer for c.
-        temperature: divides the energies, which in many dimensions differ by hundreds.
+        temperature: divisor of the energies, which differ by hundreds in many dimensions.
     """
 
     def __init__(self, energies: list[Energy], prior: SiloPrior, *, temperature: float) -> None:

@@ -1,4 +1,4 @@
-"""Training examples that a method keeps, and the choice of one for a request: for methods that train no network.
+"""Training examples that a method keeps, and the choice of an example for a request, for methods without a network.
 
     n(c) in argmax_n #{k given by c : c_nk = c_k}
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem, Request
 
 LOOKS = 4
-"""At most this many times the size of the data is kept; draws with replacement then contain 98 % of the data."""
+"""At most this many times the size of the data is kept; so many draws with replacement contain 98 % of the data."""
 
 MOST_BYTES = 1 << 30
 """Largest size of the kept examples."""
@@ -34,7 +34,7 @@ LOOKED_AT = 4096
 """Number of examples that the contract allows in addition to those of the budget's steps: all of a small data set."""
 
 DRAWN = 256
-"""Number of examples that are drawn, or compared with, at a time."""
+"""Number of examples that are drawn or compared at a time."""
 
 PAIRS = 1 << 22
 """Number of (request, example) pairs that are compared at a time."""
@@ -55,20 +55,20 @@ class Examples(NamedTuple):
     """Training examples on the device.
 
     Attributes:
-        x1: (N, *D): uint8 of pictures that have 256 levels, of which nothing is lost, else float32.
-        condition: (N, F).
+        x1: samples (N, *D): uint8 for pictures with 256 levels, which loses nothing, else float32.
+        condition: conditions (N, F).
     """
 
     x1: Tensor
     condition: Tensor
 
     def take(self, rows: Tensor) -> Tensor:
-        """Some of them as samples, float32 (B, *D)."""
+        """The examples at some rows as samples, float32 (B, *D)."""
         return decoded(self.x1[rows])
 
 
 def decoded(x1: Tensor) -> Tensor:
-    """Samples as tasks give them: levels 0 to 255 become [-1, 1]."""
+    """Samples in the form that tasks give: levels 0 to 255 become [-1, 1]."""
     return x1.float().div_(127.5).sub_(1) if x1.dtype == torch.uint8 else x1.float()
 
 
@@ -99,7 +99,7 @@ def keep(settings: KeepingSettings, problem: Problem, ctx: Context) -> Examples:
 
 
 def closest(examples: Examples, request: Request) -> Tensor:
-    """For each request an example that shares most of the given factors with it, LongTensor (B,)."""
+    """For each request, an example that shares the most given factors with it, LongTensor (B,)."""
 
     def fits(condition: Tensor) -> Tensor:  # (b, F) -> bool (b, N)
         shared = torch.zeros(len(condition), len(examples.condition), dtype=torch.int16, device=condition.device)
@@ -111,7 +111,7 @@ def closest(examples: Examples, request: Request) -> Tensor:
 
 
 def anyone(examples: Examples, request: Request) -> Tensor:
-    """For each request one of all examples, regardless of its condition, LongTensor (B,)."""
+    """For each request, one of all examples, regardless of its condition, LongTensor (B,)."""
     return _picked(examples, request, lambda condition: condition.new_ones(len(condition), len(examples.x1), dtype=torch.bool))
 
 
@@ -122,7 +122,7 @@ def with_given(x: Tensor, request: Request) -> Tensor:
 
 
 def _picked(examples: Examples, request: Request, fits: Callable[[Tensor], Tensor]) -> Tensor:
-    """Of the examples that fit each request, bool (b, N), the nearest in what is given, or the one that the noise picks."""
+    """Among the examples that fit each request, bool (b, N), the nearest to the given entries, or the one picked by the noise."""
     known, size = Known.of(request), max(1, PAIRS // len(examples.x1))
     found = []
     for rows in torch.arange(len(request.x0), device=request.x0.device).split(size):
@@ -144,7 +144,7 @@ def _by_noise(able: Tensor, x0: Tensor) -> Tensor:
 
 
 def _apart(examples: Examples, known: Known) -> Tensor:
-    """Squared distances of given entries to those of all examples, up to what is the same for all, (b, N)."""
+    """Squared distances between given entries and those of all examples, up to a common term, (b, N)."""
     mask, values = known.mask.flatten(1).float(), known.values.flatten(1)
     parts = []
     for x1 in examples.x1.split(DRAWN):

@@ -1,6 +1,6 @@
 """Velocity networks of a composition's members: one network for all sources of a perturbation task, or an expert per member.
 
-    L = sum_k L_FM(v_k), experts that share no weight
+    L = sum_k L_FM(v_k), for experts that share no weights
 
 Around NULL an expert sees only one factor; around a base it sees only one source's data.
 """
@@ -42,8 +42,9 @@ class SourcesNet(nn.Module):
 class MarginalExperts(nn.Module):
     """One velocity network for each member of a composition.
 
-    Around NULL the first sees no factor and the k-th factor k alone; around a base the first learns the base's data and the
-    k-th those of factor k's perturbation.
+    Around NULL the first expert sees no factor and the k-th only factor k.  Around a base the first learns the base's data and
+    the k-th
+    the data of factor k's perturbation.
     """
 
     def __init__(self, nets: list[VelocityNet], base: tuple[int, ...] = ()) -> None:
@@ -53,7 +54,7 @@ class MarginalExperts(nn.Module):
         self.numbers_per_row = nets[0].numbers_per_row
 
     def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
-        """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D); the base is the first one's alone."""
+        """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D); only the first expert has the base."""
         velocities = torch.stack([net(x_t, t, condition) for net, condition in zip(self.nets, conditions, strict=True)])
         if not self.base:
             return velocities
@@ -69,13 +70,13 @@ class MarginalExperts(nn.Module):
 def experts_loss(
     experts: Callable[..., Sequence[Tensor]], batch: Batch, generator: Generator, *, base: tuple[int, ...] = ()
 ) -> Tensor:
-    """The sum of the `flow_matching_loss` of each of F + 1 experts: their weights meet in none of its terms.
+    """The sum of the `flow_matching_loss` of F + 1 experts; no term has the weights of two experts.
 
     Args:
-        experts: as `MarginalExperts`.
-        batch: whole conditions (B, F), of which the first expert sees no factor and the k-th factor k alone.
+        experts: as in `MarginalExperts`.
+        batch: whole conditions (B, F), of which the first expert sees no factor and the k-th only factor k.
         generator: draws each expert's noise and times in turn.
-        base: where there is one, the experts learn from the rows of their own source alone.
+        base: if there is a base, each expert learns only from the rows of its own source.
     """
     path, x1 = LinearPath(), batch.x1
     members = scores.composition(batch.condition, base, [1.0] * batch.condition.shape[1])
@@ -95,7 +96,7 @@ def experts_loss(
 
 
 def source_rows(condition: Tensor, base: tuple[int, ...], member: int) -> Tensor:
-    """Which rows of (B, F) are of the base (member 0), or of the perturbation of factor `member` - 1 alone: bool (B,)."""
+    """Which rows of (B, F) belong to the base (member 0), or to the perturbation of only factor `member` - 1: bool (B,)."""
     moved = condition != condition.new_tensor(base)  # (B, F)
     if member == 0:
         return ~moved.any(1)

@@ -102,7 +102,7 @@ class Experts(nn.Module):
 
 
 def at_shared_points(experts: Experts) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """`Experts.forward` of points (B, *D) that all share, as a compiler can follow it: it makes no module on its way."""
+    """`Experts.forward` for points (B, *D) shared by all experts, in a form that a compiler can follow: it creates no module."""
     stacked = _Stacked(experts.template)
 
     def one(state: State, x_t: Tensor, t: Tensor, asked: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ def at_shared_points(experts: Experts) -> Callable[[Tensor, Tensor, Tensor], Ten
 
 
 class _Stacked(nn.Module):
-    """A velocity network's `stacked` as a forward, which `functional_call` wants."""
+    """A velocity network's `stacked` as a forward, which `functional_call` needs."""
 
     def __init__(self, net: VelocityNet) -> None:
         super().__init__()

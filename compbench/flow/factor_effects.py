@@ -4,9 +4,9 @@
     R2 = 1 - sum_c |rest(c)|^2 / sum_c |a(c) - mean a|^2
     cosine = mean over pairs of factors of the mean of cos(theta_i) between the spans of their effects
 
-theta_i are principal angles (Bjorck & Golub 1973).  The span of a factor's effects is that of those contrasts of its values that
-the cells determine: in a design that falls apart, values of two parts are never compared.  All of it follows from the Gram matrix
-of the vectors, G = A A^T, so A (M, P) can be added up block by block and need never be whole.
+theta_i are principal angles (Bjorck & Golub 1973).  The span of a factor's effects contains the contrasts of its values that the
+cells determine; in a disconnected design, values of different components are never compared.  Everything follows from the Gram
+matrix of the vectors, G = A A^T, so G can be summed over blocks of A (M, P), and A need not be in memory as a whole.
 
 Additive, orthogonal components of factors are what Uselis, Dittadi and Oh (arXiv 2602.24264) derive as necessary for composition.
 """
@@ -21,21 +21,21 @@ import torch
 from torch import Tensor
 
 TOLERANCE = 1e-9
-"""Singular values of designs below this part of the largest are zeros of rounding."""
+"""Singular values of designs below this part of the largest count as zero (rounding)."""
 NOISE = 1e-9
-"""Differences that hold less than this part of a vector's energy are rounding of single precision."""
+"""Differences with less than this part of a vector's energy count as rounding in single precision."""
 FAINT = 1e-6
-"""Directions that hold less than this part of the energy of a factor's effects do not belong to their span."""
+"""Directions with less than this part of the energy of a factor's effects do not belong to their span."""
 
 
 class Effects(NamedTuple):
-    """What the cells say.
+    """The additive structure of vectors at some cells.
 
     Attributes:
         r2: in [0, 1]; None if the design can fit any vectors at these cells, or all vectors are equal.
         cosine: in [0, 1]; None for fewer than two factors with effects.
-        num_effects: degrees of freedom of the effects: independent ones beside the mean.  Vectors without structure have an R2
-            of about num_effects / (M - 1).
+        num_effects: degrees of freedom of the effects: number of independent effects besides the mean.  Vectors without
+            structure have an R2 of about num_effects / (M - 1).
     """
 
     r2: float | None
@@ -71,11 +71,11 @@ def effects(gram: Tensor, cells: Tensor, sizes: Sequence[int]) -> Effects:
 def _span(k: int, sizes: Sequence[int], right: Tensor, solve: Tensor, gram: Tensor) -> Tensor | None:
     """Combinations of the cells' vectors that are an orthonormal basis of the span of factor k's effects, (D, M).
 
-    None if the cells determine no contrast of its values, or none of them has an effect.
+    None if the cells determine no contrast of its values, or if none of its values has an effect.
     """
     first = sum(sizes[:k])
     own = torch.eye(sum(sizes), dtype=torch.float64)[:, first : first + sizes[k]]  # (N, n)
-    outside = own - right.T @ (right @ own)  # what of each value's effect the cells leave open, (N, n)
+    outside = own - right.T @ (right @ own)  # directions of effects that the cells do not determine, (N, n)
     _, open_parts, contrasts = torch.linalg.svd(outside)
     contrasts = contrasts[open_parts < 1e-8]  # (C, n), each determined
     if not len(contrasts):

@@ -3,8 +3,8 @@
     phi(p) = [cos 2 pi B p, sin 2 pi B p],    B ~ N(0, scale^2), drawn once
     x(p) = mlp(W code + V phi(p))
 
-Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions): the waves' scale decides how fine the details
-are that a network of pixel coordinates learns quickly.
+Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions): the scale of the waves' frequencies determines
+how fine the details are that a network of pixel coordinates learns quickly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FourierDecoder(nn.Module):
 
 
 def pixel_places(height: int, width: int, like: Tensor) -> Tensor:
-    """Row and column of every pixel over the image's sides, in [0, 1), (H W, 2), on the device and of the type of `like`."""
+    """Row and column of every pixel divided by the image's sides, in [0, 1), (H W, 2), with the device and type of `like`."""
     rows, columns = (torch.arange(size, device=like.device, dtype=like.dtype) / size for size in (height, width))
     return torch.cartesian_prod(rows, columns)
 

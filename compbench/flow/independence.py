@@ -2,7 +2,7 @@
 
     v_hat(x_t, c) = v(x_t) + sum_k (v(x_t, c_k) - v(x_t)),    L_CI = E || v(x_t, c) - v_hat(x_t, c) ||^2
 
-where v(x_t, c_k) knows only factor k.  Decentralized Compositional Flow Matching (DCFM), equations 5 to 16; the penalty
+where v(x_t, c_k) sees only factor k.  Decentralized Compositional Flow Matching (DCFM), equations 5 to 16; the penalty
 is CoInD's (Gaudi et al. 2025).  One forward of k + 2 conditions at one x_t gives every term.
 """
 
@@ -49,11 +49,11 @@ def composed(velocities: Tensor, weight: float = 1.0) -> Tensor:
 class Ramp:
     """A source of batches that counts them, for a penalty whose weight grows linearly over the first steps of a fit.
 
-        share(s) = min(1, s / num_steps) at batch s = 1, 2, ...;  1 throughout where num_steps is 0
+        share(s) = min(1, s / num_steps) at batch s = 1, 2, ...;  always 1 if num_steps is 0
 
     Args:
-        silo: where the batches come from.
-        num_steps: at which the share is 1.
+        silo: source of the batches.
+        num_steps: batch at which the share reaches 1.
     """
 
     def __init__(self, silo: Silo, num_steps: int) -> None:
@@ -61,7 +61,7 @@ class Ramp:
         self._silo, self._num_steps, self._drawn = silo, num_steps, 0
 
     def seek(self, step: int) -> None:
-        """Go on from batch `step`, of a fit that is resumed."""
+        """Continue from batch `step` in a resumed fit."""
         self._drawn = step
         if hasattr(self._silo, "seek"):
             self._silo.seek(step)
@@ -72,7 +72,7 @@ class Ramp:
         return self._silo.batch(size, generator)
 
     def share(self) -> float:
-        """The penalty's share at the batch that was drawn last."""
+        """The penalty's share at the last batch."""
         return min(1.0, self._drawn / self._num_steps) if self._num_steps else 1.0
 
 
@@ -100,13 +100,14 @@ def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[],
 
 
 def one_against_rest_loss(masking: Law, independence: float) -> Loss:
-    """L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2, one factor i a row; five conditions for any F.
+    """L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2, one factor i per row; five conditions for any F.
 
-    CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: it contains the whole
-    condition, the only one trained on how factors go together.  With two factors it is equation 6.
+    This is CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: it contains the
+    whole
+    condition, which alone is trained on combinations of factors.  With two factors it is equation 6.
 
     Args:
-        masking: law of the flow-matching term's masks.
+        masking: law of the masks in the flow-matching term.
         independence: lambda; 0 leaves the penalty and its evaluations out.
     """
 
@@ -136,8 +137,9 @@ class Routing(NamedTuple):
     def draw(cls, own: int, num_experts: int, num_factors: int, generator: Generator) -> Routing:
         """r uniform among the routings in which `own` answers at least once; DCFM, section 5.2.
 
-        The first place at which it answers is drawn by how many routings have it there, (n - 1)^j n^(F - j); before it
-        the others answer, after it anyone.  No draw is thrown away, so that nothing waits for the device.
+        The first position at which it answers is drawn in proportion to the number of routings with it, (n - 1)^j n^(F - j);
+        before it other
+        experts answer, after it any expert.  No draw is rejected, so the host never waits for the device.
         """
         count, device = num_factors + 1, generator.device
         ways = tuple(float(num_experts - 1) ** j * num_experts ** (num_factors - j) for j in range(count))
@@ -158,15 +160,15 @@ def peer_loss(
     weight: float = 1.0,
     ramp: Callable[[], float] = lambda: 1.0,
 ) -> Loss:
-    """L_FM + lambda L_peerCI: equations 11 to 13.  The peers' answers carry no gradient, one's own does.
+    """L_FM + lambda L_peerCI: equations 11 to 13.  Only the expert's own answers have gradients, not the peers'.
 
     Args:
         masking: p(m).
         independence: lambda.
         own: index of the silo's own expert among the peers.
-        peers: all experts as they were after stage I, frozen; the one at `own` is never asked.
-        knows: which expert has seen which value of which factor, bool (n, F, largest size); where the expert that is
-            routed to has not, one's own answers, which has.  None takes every answer, as the paper's formula does.
+        peers: all experts after stage I, frozen; the one at `own` is never evaluated.
+        knows: which expert has seen which value of which factor, bool (n, F, largest size).  If the expert that is routed to
+            has not seen a value, the silo's own expert answers.  None takes every answer, as the paper's formula does.
         weight: w of equation 11.
         ramp: share of lambda at the present step.
     """

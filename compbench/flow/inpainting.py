@@ -7,8 +7,7 @@ the last step.  Each step regresses on the given entries (`solver.conditioned`).
 regressions, but a diffusion forgets them step by step.  Methods that follow a score's flow (`smc` without noise) follow its
 diffusion here; methods whose steps already have noise do not change.
 
-A task requests this rule (`Task.inpaint`).  During such a request two functions of `flow` are replaced, so that other code keeps
-its meaning.
+A task requests this rule (`Task.inpaint`).  During such a request two functions of `flow` are replaced, so no other code changes.
 """
 
 from __future__ import annotations
@@ -65,11 +64,11 @@ def euler_maruyama(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Kno
     """Samples at t = 1 around given entries, which move along (1 - t) x0 + t known.
 
     Args:
-        velocity: of the linear path, differentiable in x.
+        velocity: velocity of the linear path, differentiable in x.
         x0: noise, (B, *D).
-        num_steps: steps, one evaluation each.
-        known: entries that are given.
-        generator: on x0's device.
+        num_steps: number of steps, with one evaluation each.
+        known: given entries.
+        generator: generator on x0's device.
 
     Returns:
         (B, *D).
@@ -87,7 +86,7 @@ def euler_maruyama(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Kno
 
 
 def guided_networks(model: object) -> list[Any]:
-    """The parts of a model that have the task's guidance weight, experts' template among them."""
+    """The parts of a model that have the task's guidance weight, including the experts' template."""
     if isinstance(model, tuple | list):
         return [net for part in model for net in guided_networks(part)]
     if not isinstance(model, nn.Module):

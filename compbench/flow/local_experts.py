@@ -1,4 +1,4 @@
-"""Networks that each saw only their own silo, as one model that several methods build on.
+"""Networks that were each trained only on their own silo, as one model that several methods use.
 
 DDM routes between them by the silos' labels, SuperDiff's OR by their own densities.  Both train them in the same way
 (`silos.first_stage`), so one fit serves them.
@@ -55,7 +55,7 @@ def fit(settings: LocalSettings, problem: Problem, ctx: Context) -> LocalExperts
 
 
 def build(settings: LocalSettings, problem: Problem) -> LocalExperts:
-    """Untrained networks of the right shapes, for stored weights to be loaded into."""
+    """Untrained networks of the right shapes, into which stored weights can be loaded."""
     silos, net = len(problem.federation), network(settings, problem)
     return LocalExperts(Experts(net, [net.state_dict()] * silos), torch.ones(silos, sum(problem.space.sizes)))
 

@@ -3,8 +3,9 @@
     M_t = sum_r lambda_tr u_tr v_tr^T,   |u| = |v| = 1,   q_tr = lambda_tr^2 / sum_r lambda_tr^2
     entropy = -sum_r q_tr log q_tr,   variance = Var(entries of u, of v)
 
-Forced rendering, section 4.1, equations 9 to 11 and appendix C.  The repository sums both penalties over 64 tokens and
-4096 vectors; we take means, scaled so that both penalties are as strong as the repository's at that size.
+Forced rendering, section 4.1, equations 9 to 11 and appendix C.  The authors' repository sums both penalties over 64 tokens and
+4096
+vectors; we use means, scaled so that both penalties are as strong as the repository's at that size.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Penalties(NamedTuple):
 
 
 class LowRankMaps(nn.Module):
-    """One map a value: conditions (B, F) -> maps (B, F, H, W), zero where a factor is open.
+    """One map per value: conditions (B, F) -> maps (B, F, H, W), zero where a factor is open.
 
     Args:
         sizes: number of values of each factor; values of all factors are tokens in one table.
@@ -73,13 +74,13 @@ class LowRankMaps(nn.Module):
         self.register_buffer("offsets", offsets, persistent=False)
 
     def all_maps(self) -> Tensor:
-        """Every token's map, factor after factor, (sum of sizes, H, W)."""
+        """The maps of all tokens, factor by factor, (sum of sizes, H, W)."""
         lengths = self.column.square().sum(-1) * self.row.square().sum(-1)  # (T, R), squared
         scale = self.coefficient * lengths.clamp(min=SHORTEST).rsqrt()
         return (self.column * scale[..., None]).transpose(1, 2) @ self.row
 
     def tokens(self, condition: Tensor) -> Tensor:
-        """Rows of the table that conditions (B, F) mean, (B, F); the row after the last where a factor is open."""
+        """Rows of the table for conditions (B, F), (B, F); an open factor has the row after the last."""
         rows = condition + self.offsets
         return torch.where(condition == NULL, sum(self.sizes), rows)
 
@@ -107,7 +108,7 @@ class LowRankMaps(nn.Module):
         return (variance(self.column) + variance(self.row)) / 2
 
     def penalty(self) -> Tensor:
-        """Both penalties with their weights, a scalar; one whose weight is 0 is not computed."""
+        """The weighted sum of both penalties, a scalar; a penalty with weight 0 is not computed."""
         total = self.coefficient.new_zeros(())
         if self.settings.entropy_weight:
             total = total + self.settings.entropy_weight * REFERENCE_TOKENS * self.entropy()
@@ -126,14 +127,15 @@ class Slope(nn.PReLU):
 class LowRankDecoder(nn.Module):
     """Images from rendered factors by a few small convolutions: PReLU, then a 3 x 3 convolution, three times.
 
-    PReLU and the first convolution act on each factor's map alone, so they are done once a token and step, not once an
+    PReLU and the first convolution act on each factor's map separately, so they are computed once per token and step instead of
+    once per
     example: conv(sum_k maps_k) = sum_k conv_k(map_k).
 
     Args:
         sizes: number of values of each factor.
         shape: (C, H, W).
         settings: rank and penalties.
-        num_hidden: convolutions between the maps and the last.
+        num_hidden: number of convolutions between the maps and the last one.
     """
 
     fuses = True  # see `regress`
@@ -153,11 +155,11 @@ class LowRankDecoder(nn.Module):
 
     def forward(self, condition: Tensor) -> Tensor:
         """Conditions (B, F), NULL where open -> samples (B, C, H, W)."""
-        with torch.autocast("cpu", enabled=False):  # products as small as one network's take longer in bf16 there
+        with torch.autocast("cpu", enabled=False):  # the small products of one network take longer in bf16 on a CPU
             return self.render(self.maps.weights(condition))
 
     def render(self, code: Tensor) -> Tensor:
-        """`forward` of weights of tokens (B, T), which one-hots are: it can be differentiated in them."""
+        """`forward` with weights of tokens (B, T), of which one-hots are a special case; it is differentiable in the weights."""
         sides = self._sides().transpose(1, 2)  # (T, H, C, W), as `convolution` leaves them
         h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:]).transpose(1, 2)  # (B, C, H, W)
         for layer in range(1, len(self.convolutions)):
@@ -169,7 +171,7 @@ class LowRankDecoder(nn.Module):
         return self.maps.penalty()
 
     def _sides(self) -> Tensor:
-        """The first convolution, bare of its bias, of every token's map, through the channel of its factor, (T, C, H, W)."""
+        """The first convolution of every token's map, without bias, with the weights of its factor's channel, (T, C, H, W)."""
         tokens = self.activations[0](self.maps.all_maps())  # (T, H, W)
         weights = _forward(self.convolutions[0].weight).split(1, dim=1)
         own = zip(tokens[:, None].split(list(self.maps.sizes)), weights, strict=True)
@@ -193,7 +195,7 @@ def penalised_loss(net: LowRankDecoder, batch: Batch, weights: Tensor) -> Tensor
 
 
 def neighbours(width: int) -> Tensor:
-    """Matrices that give each pixel of a row its left neighbour, itself, and its right one, (3, W, W); nothing outside."""
+    """Matrices that give each pixel of a row its left neighbour, itself and its right neighbour, (3, W, W); zero outside."""
     return torch.stack([torch.ones(width - abs(k)).diag(-k) for k in (-1, 0, 1)])
 
 
@@ -201,7 +203,7 @@ def band_of(weight: Tensor, shifts: Tensor) -> Tensor:
     """A 3 x 3 kernel (C', C, 3, 3) as a matrix from three rows of all channels to one, (3 C W, C' W).
 
     Args:
-        weight: as of `conv2d`.
+        weight: as in `conv2d`.
         shifts: `neighbours(W)`.
     """
     out, low, width = *weight.shape[:2], shifts.shape[1]
@@ -210,11 +212,11 @@ def band_of(weight: Tensor, shifts: Tensor) -> Tensor:
 
 
 def convolution(images: Tensor, weight: Tensor, shifts: Tensor) -> Tensor:
-    """3 x 3 convolution with padding 1, of few channels: a compiler's one loop on a CPU, else a matrix product.
+    """3 x 3 convolution with padding 1 of few channels: one loop by a compiler on a CPU, else a matrix product.
 
     Args:
         images: (B, C, H, W).
-        weight: as of `conv2d`, (C', C, 3, 3).
+        weight: as in `conv2d`, (C', C, 3, 3).
         shifts: `neighbours(W)`.
 
     Returns:
@@ -228,8 +230,9 @@ def convolution(images: Tensor, weight: Tensor, shifts: Tensor) -> Tensor:
 def banded_convolution(images: Tensor, band: Tensor) -> Tensor:
     """`convolution` as one matrix product: three rows of all channels times a banded matrix.
 
-    With two channels a convolution routine has next to nothing to do and takes many times as long on a CPU.  Images that
-    lie in memory row by row, each with all its channels, are not copied; those that it returns lie so.
+    With two channels a convolution routine is inefficient and takes many times as long on a CPU.  Images stored row by row,
+    each row with
+    all channels, are not copied; the result has this layout.
 
     Args:
         images: (B, C, H, W).
@@ -249,7 +252,7 @@ def banded_convolution(images: Tensor, band: Tensor) -> Tensor:
 class PatchConvolution(torch.autograd.Function):
     """The convolution of images (B, C, H, W) as a sum over patches (B, C, 3, 3, H, W) that are never written down.
 
-    Only where a compiler makes loops of such sums: run one by one they would fill memory with patches.
+    Use it only with a compiler that turns such sums into loops; otherwise the patches would fill memory.
     """
 
     @staticmethod
@@ -289,12 +292,12 @@ def _mean_variance_of_directions(x: Tensor) -> Tensor:
 
 
 def _forward(weight: Tensor) -> Tensor:
-    """A transposed convolution's weight (C, C', 3, 3) as that of the equal convolution, (C', C, 3, 3)."""
+    """A transposed convolution's weight (C, C', 3, 3) as the weight of the equivalent convolution, (C', C, 3, 3)."""
     return weight.transpose(0, 1).flip(2, 3)
 
 
 def with_open(table: Tensor) -> Tensor:
-    """A table of tokens (T, ...) with a row of zeros after the last, which open factors point to."""
+    """A table of tokens (T, ...) with an additional last row of zeros, for open factors."""
     return torch.cat([table, torch.zeros_like(table[:1])])
 
 

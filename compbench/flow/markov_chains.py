@@ -8,7 +8,7 @@
 
 p_t is the product of the noised members, not the noised product, so following S alone does not sample the product.  Du et al.
 2023 (Reduce, Reuse, Recycle), section 4.  log p_t(x') - log p_t(x) is exact if densities are known, else the line integral
-of S (Sjoberg et al. 2023, arXiv 2307.14012, equation 9).  Nothing waits for the device before the end.
+of S (Sjoberg et al. 2023, arXiv 2307.14012, equation 9).  The host does not wait for the device before the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Settings(NamedTuple):
         num_inner: moves of a chain at each level.
         step_size: eta over the level's scale d / E|S|^2, the harmonic mean of a Gaussian's variances, in the plane; adjusted
             kernels take less of it in more dimensions (`share_of_scale`).
-        num_leapfrog: leapfrog steps of a Hamiltonian move; at step_size 0.5, pi of them would come back to where they began.
+        num_leapfrog: leapfrog steps of a Hamiltonian move; at step_size 0.5, pi of them would return to the start.
         damping: gamma, the share of the momentum that a Hamiltonian move keeps.
         line_points: points of the line integral's trapezoids, both ends among them.
         smallest_sigma: levels with less noise have no chain.
@@ -74,10 +74,11 @@ class Target(NamedTuple):
 
     Attributes:
         score: S at points (N, J, *D).
-        log_density: log p_t up to a constant, (N, *D) -> float64 (N,); None where only S is known.
-        line_points: of the line integral that takes its place.
+        log_density: log p_t up to a constant, (N, *D) -> float64 (N,); None if only S is known.
+        line_points: number of points of the line integral that replaces it.
         free: which entries move, bool (N, *D); None for all.
-        signs: +-1 that multiply every move's noise, (N, *D): it stays standard normal, and chains are paired on what gave them.
+        signs: +-1 factors of every move's noise, (N, *D): it stays standard normal, and chains are paired on the source of the
+            signs.
     """
 
     score: PointScore
@@ -88,7 +89,7 @@ class Target(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """N chains: where they are, S there, and their momentum, all (N, *D); what share of moves each has accepted, (N,)."""
+    """N chains: their positions, S there, and their momentum, all (N, *D); the share of accepted moves of each, (N,)."""
 
     x: Tensor
     score: Tensor
@@ -115,9 +116,9 @@ def line_integral(score: PointScore, start: Tensor, end: Tensor, score_start: Te
 
     Args:
         score: S.
-        start, end: (N, *D).
-        score_start: S at the start, which a chain has.
-        num_points: ends of the trapezoids, 2 or more.
+        start, end: ends of the lines, (N, *D).
+        score_start: S at the start, which a chain knows.
+        num_points: number of ends of the trapezoids, 2 or more.
     """
     along = end - start
     u = torch.arange(1, num_points, device=start.device, dtype=start.dtype) / (num_points - 1)
@@ -148,8 +149,9 @@ def hamiltonian(
 ) -> Chain:
     """One move of every chain along leapfrog steps of length sqrt(2 eta), unit mass; an evaluation each.
 
-    A rejected move turns the momentum around (Horowitz 1991).  Without densities the line integral goes along the leapfrog
-    points, whose scores are there already, or straight if more points are requested.
+    A rejected move reverses the momentum (Horowitz 1991).  Without densities, the line integral uses the leapfrog points, whose
+    scores are
+    known already, or a straight line if more points are requested.
     """
     length = (2 * eta) ** 0.5
     momentum = damping * chain.momentum + (1 - damping**2) ** 0.5 * _noise(target, chain.x, generator)
@@ -186,7 +188,7 @@ def anneal(
     """Chains from noise to data: at each level a deterministic step there (DDIM), then `num_inner` moves.
 
     The moves' lengths come from pilot points that are independent of the chains, so a chain depends only on its own noise.
-    Chains forget where they started; only the signs of x0 remain, because all of a chain's noise has them.
+    Chains forget their start; only the signs of x0 remain, because they multiply all of a chain's noise.
 
     Args:
         members: the composition.
@@ -195,7 +197,7 @@ def anneal(
         settings: levels, kernel, step.
         generator: on x0's device.
         pilots: the composition at the pilot points.
-        known: entries that are given; they stay on their path, and their scores guide the others.
+        known: given entries; they stay on their path, and their scores guide the others.
 
     Returns:
         samples and acceptance.
@@ -243,7 +245,7 @@ def share_of_scale(settings: Settings, num_dimensions: int) -> float:
 
 
 def num_evaluations(settings: Settings, path: GaussianPath) -> int:
-    """Evaluations of the composition for one sample; the pilots' are not counted."""
+    """Evaluations of the composition for one sample, without those of the pilots."""
     table = levels(path, settings.num_levels, settings.edge)
     langevin_move = settings.kernel in ("ula", "mala")
     inside = max(settings.line_points - 2, 0) if settings.adjusted else 0
@@ -253,7 +255,7 @@ def num_evaluations(settings: Settings, path: GaussianPath) -> int:
 
 
 def _moved(target: Target, x: Tensor, score: Tensor, eta: Tensor, settings: Settings, generator: Generator) -> Chain:
-    """`num_inner` moves at one level, from fresh momentum."""
+    """`num_inner` moves at one level, starting with new momentum."""
     langevin_moves = settings.kernel in ("ula", "mala")
     momentum = torch.zeros_like(x) if langevin_moves else _noise(target, x, generator)
     chain = Chain(x, score, momentum, torch.zeros(len(x), device=x.device))
@@ -285,7 +287,7 @@ def _target(members: Members, composed: ComposedScore, time: float, settings: Se
 
 
 def _scales(pilots: Pilots, x0: Tensor, table: list[Level], generator: Generator) -> list[Tensor]:
-    """d / E|S|^2 at each level but the first, from pilots that follow S there; on the device, so that nothing waits for it."""
+    """d / E|S|^2 at each level except the first, from pilots that follow S there; on the device, so that the host never waits."""
     each = -(-NUM_PILOTS // pilots.rows)
     x = torch.randn(pilots.rows, each, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype)
     found, score = [], pilots.members.composed(x, table[0].time).score
@@ -297,14 +299,14 @@ def _scales(pilots: Pilots, x0: Tensor, table: list[Level], generator: Generator
 
 
 def _denoised_step(x: Tensor, score: Tensor, before: Level, level: Level) -> Tensor:
-    """alpha' E[x1 | x] + sigma' E[x0 | x], by S as if it were the score of the noised composition (DDIM; Song et al. 2021)."""
+    """alpha' E[x1 | x] + sigma' E[x0 | x], with S in place of the noised composition's score (DDIM; Song et al. 2021)."""
     ratio = level.alpha / before.alpha
     return ratio * (x + before.sigma**2 * score) - level.sigma * before.sigma * score
 
 
 def _accept(old: Chain, new: Chain, log_ratio: Tensor, refused: Tensor, generator: Generator) -> Chain:
-    """The new place with probability min(1, e^log_ratio), each chain by a draw of its own; `refused` is the momentum of those
-    that stay.  What is not finite is refused."""
+    """Accept each chain's new position with probability min(1, e^log_ratio), independently; chains that stay get the momentum
+    `refused`.  A move that is not finite is rejected."""
     u = torch.rand(len(old.x), generator=generator, device=old.x.device, dtype=torch.float64)
     taken = u.log() < log_ratio.nan_to_num(nan=-math.inf)
     where = per_sample(taken, old.x)
@@ -329,7 +331,7 @@ def _at(score: PointScore, x: Tensor) -> Tensor:
 
 
 def _free(target: Target, x: Tensor) -> Tensor:
-    """Nothing where entries are given."""
+    """x with zeros at given entries."""
     return x if target.free is None else x * target.free
 
 

@@ -7,11 +7,14 @@ So NULL is trained on a share s_0 of the examples, each factor alone on s_1 / F,
     Masking   s_F = pi_full, s_1 = pi_marginal, s_0 = pi_unconditional (DCFM, equation 7)
     Dropout   s_k = e / (F + 1) + (1 - e) C(F, k) (1 - p)^k p^(F - k)
 
-Under `Dropout` each factor is masked by itself with chance p in a share 1 - e of the examples (factored velocity fields,
-appendix B; the code of CoInD).  In the share e the chance itself is uniform on [0, 1], so every number of kept factors is equally
-frequent.  With e = 0, p = 0.1 and six factors NULL has a share of 1e-6: a fit of 211,200 examples sees it 0.2 times, and what
-composes around NULL then extrapolates.  With e > 0 no share vanishes as F grows: NULL and the whole condition have at least
-e / (F + 1).
+Under `Dropout`, each factor is masked independently with probability p in a share 1 - e of the examples (factored velocity
+fields,
+appendix B; the code of CoInD).  In the share e, the probability itself is uniform on [0, 1], so every number of kept factors is
+equally
+frequent.  With e = 0, p = 0.1 and six factors, NULL has a share of 1e-6: a fit of 211,200 examples sees it 0.2 times, so a
+method that
+composes around NULL extrapolates.  With e > 0 no share vanishes as F grows: NULL and the whole condition have at least e / (F +
+1).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from compbench.flow.transfer import numbers
 
 
 class Masking(NamedTuple):
-    """p(m) of equation 7: how often a training condition is whole, one factor alone, or nothing."""
+    """p(m) of equation 7: how often a training condition is whole, a single factor, or NULL."""
 
     full: float
     marginal: float
@@ -37,11 +40,11 @@ class Masking(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Each factor of an example is masked by itself.
+    """Each factor of an example is masked independently.
 
     Attributes:
-        chance: p, that a factor is masked.
-        even: e, share of the examples whose chance is drawn from [0, 1] instead.
+        chance: p, the probability that a factor is masked.
+        even: e, share of the examples whose probability is drawn from [0, 1] instead.
     """
 
     chance: float
@@ -65,9 +68,10 @@ class DropoutSettings(MethodSettings):
         dropout of 0.1                    0.82 (0.53) *
         a third each of NULL, one, whole  0.15 (0.01) *
 
-    The first and dropout of 0.3 are a tie (seeds differ by 0.1).  We take the first, because its shares of NULL and of single
-    factors do not vanish with more factors.  Whole conditions, slices and NULL alone do not suffice: training also needs the
-    conditions in between.
+    The first law and dropout of 0.3 are tied (seeds differ by 0.1).  We take the first, because its shares of NULL and of
+    single factors
+    do not vanish with more factors.  Whole conditions, slices and NULL are not enough: training also needs the conditions in
+    between.
     """
 
     even_masks: float = Field(
@@ -87,7 +91,7 @@ class DropoutSettings(MethodSettings):
 
 
 def size_shares(law: Law, num_factors: int) -> tuple[float, ...]:
-    """s_0 ... s_F: how often a law keeps so many of F factors; they sum to 1."""
+    """s_0 ... s_F: the probabilities that a law keeps 0 ... F factors."""
     if isinstance(law, Masking):
         shares = [law.unconditional] + [0.0] * num_factors
         shares[1] += law.marginal
@@ -111,12 +115,12 @@ def draw_kept(law: Law, count: int, num_factors: int, generator: Generator) -> T
 
 
 def masked(condition: Tensor, law: Law, generator: Generator) -> Tensor:
-    """Conditions (B, F), with the factors open that a law masks."""
+    """Conditions (B, F) with the factors left open that a law masks."""
     return condition.masked_fill(~draw_kept(law, len(condition), condition.shape[1], generator), NULL)
 
 
 def sub_conditions(condition: Tensor) -> Tensor:
-    """A condition, nothing of it, and each of its factors alone: (B, F) -> (F + 2, B, F)."""
+    """The whole condition, NULL, and each factor alone: (B, F) -> (F + 2, B, F)."""
     count = condition.shape[1]
     open_ = torch.full_like(condition, NULL)
     alone = [torch.where(torch.arange(count, device=condition.device) == k, condition, open_) for k in range(count)]

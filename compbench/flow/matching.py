@@ -15,7 +15,7 @@ WIDEST = 1 << 16
 
 
 def parameters_of(build: Callable[[], nn.Module]) -> int:
-    """Parameters of the network that `build` makes; none of them is stored and no random number is drawn."""
+    """Number of parameters of the network that `build` makes, without allocating them or drawing random numbers."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in build().parameters())
 
@@ -24,9 +24,9 @@ def matched_width(build: Callable[[int], nn.Module], target: int, *, step: int) 
     """The multiple of `step` at which a network's number of parameters is nearest to `target`, by bisection.
 
     Args:
-        build: width -> network; the wider, the more parameters.
+        build: width -> network; a wider network has more parameters.
         target: number of parameters.
-        step: of widths.
+        step: step of the widths.
 
     Raises:
         CompbenchError: even the narrowest network is more than half too large.

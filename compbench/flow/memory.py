@@ -1,4 +1,4 @@
-"""How many rows of a batch a network evaluates at a time on a GPU, so that the largest request fits next to the referee."""
+"""Limit the rows that a network evaluates at a time on a GPU, so that the largest request fits next to the referee."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FORWARD_NUMBERS = 1 << 32
 
 
 def rows_at_once(net: object, copies: int) -> int:
-    """Rows of which a forward with `copies` conditions (or experts times conditions) each stays within `FORWARD_NUMBERS`.
+    """Rows for which a forward with `copies` conditions (or experts times conditions) each stays within `FORWARD_NUMBERS`.
 
     Args:
-        net: has `numbers_per_row`, what its forward holds at most for one row and condition; without it nothing is split.
+        net: its `numbers_per_row` is the most that its forward holds for one row and condition; without it nothing is split.
         copies: rows of the forward for each row of the batch.
     """
     each = getattr(net, "numbers_per_row", 0) * copies
@@ -25,15 +25,15 @@ def rows_at_once(net: object, copies: int) -> int:
 def in_parts(
     call: Callable[[Tensor, Tensor, Tensor], Tensor], size: int, x: Tensor, t: Tensor, conditions: Tensor, *, dim: int
 ) -> Tensor:
-    """call(x, t, conditions) by `size` rows at a time, on a GPU and where no gradient is wanted; elsewhere in one.
+    """call(x, t, conditions), on a GPU without gradients by `size` rows at a time, and otherwise in one call.
 
     Args:
-        call: keeps rows apart; rows are axis `dim` of what it gives.
-        size: rows at once.
+        call: a function that treats rows independently; rows are axis `dim` of its result.
+        size: number of rows at a time.
         x: points, (B, *D).
         t: times, (B,).
         conditions: (K, B, F).
-        dim: where B stands in the result.
+        dim: axis of B in the result.
     """
     if x.device.type != "cuda" or torch.is_grad_enabled() or len(x) <= size:
         return call(x, t, conditions)

@@ -31,20 +31,20 @@ Router = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def label_counts(condition: Tensor, sizes: Sequence[int]) -> Tensor:
-    """How many of a silo's examples have each value of each factor, factors side by side: (N, F) -> (sum of sizes,)."""
+    """Number of a silo's examples with each value of each factor, factors concatenated: (N, F) -> (sum of sizes,)."""
     counts = [torch.bincount(condition[:, k].cpu(), minlength=size) for k, size in enumerate(sizes)]
     return torch.cat(counts).float()
 
 
 class LabelRouter(nn.Module):
-    """r_a(c) from nothing but the silos' counts of marginal labels, as DDM's router in DCFM, section 4.
+    """r_a(c) from only the silos' counts of marginal labels, as DDM's router in DCFM, section 4.
 
     For a value v of one factor, r_a = n_a(v) / sum_b n_b(v); a condition on several factors averages over them, and NULL
     is routed by the silos' sizes.
 
     Args:
         counts: `label_counts` of each silo, (n, sum of sizes).
-        sizes: values of each factor.
+        sizes: number of values of each factor.
     """
 
     def __init__(self, counts: Tensor, sizes: Sequence[int]) -> None:
@@ -68,7 +68,7 @@ class LabelRouter(nn.Module):
 
 
 def composition(condition: Tensor, weights: Sequence[float], inference: Inference) -> list[Weighted]:
-    """Around NULL with weights w_k (equation 5), or the whole condition asked as it is."""
+    """The composition around NULL with weights w_k (equation 5), or the whole condition unchanged."""
     return around_null(condition, weights) if inference == "composed" else [Weighted(1.0, condition)]
 
 
@@ -93,7 +93,7 @@ def mixture_velocity(experts: Experts, router: Router, x: Tensor, t: Tensor, mem
 
 
 class Mixture(nn.Module):
-    """Experts and their router as one model, to be kept and sampled from."""
+    """Experts and their router as one model."""
 
     def __init__(self, experts: Experts, router: nn.Module, *, sample_steps: int) -> None:
         super().__init__()

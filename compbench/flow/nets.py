@@ -2,8 +2,8 @@
 
     h <- h + (gamma(c) * h + beta(c))
 
-The condition enters at that one place only, so methods that differ in `conditioning` share everything else, and several
-conditions at one x_t share the first half of the network (`VelocityNet.stacked`).  Trajectories: `temporal`.
+The condition enters only there, so methods that differ in `conditioning` share everything else, and several conditions at one x_t
+share the first half of the network (`VelocityNet.stacked`).  `temporal` has the network for trajectories.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class VelocityNet(nn.Module):
     Args:
         backbone: `UNet`, `TemporalUNet` or `MLP`.
         conditioning: maps conditions (B, F) to gamma and beta side by side, (B, 2 C).
-        sample_steps: solver steps that its samples take.
-        prediction: what the backbone's output is: "velocity", or "denoised", E[x1 | x_t], from which the velocity
-            follows as (E[x1 | x_t] - x_t) / (1 - t).  With large patches the latter draws far cleaner images: the
-            narrow first stage need not carry the noise through (Li & He 2025).
+        sample_steps: number of solver steps of its samples.
+        prediction: meaning of the backbone's output: "velocity", or "denoised", E[x1 | x_t], from which the velocity follows
+            as (E[x1 | x_t] - x_t) / (1 - t).  With large patches the latter gives far cleaner images, because the narrow
+            first stage need not carry the noise through (Li & He 2025).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class VelocityNet(nn.Module):
 
     @property
     def numbers_per_row(self) -> int:
-        """Float32 numbers that a forward without gradients holds at most for one row and condition."""
+        """Largest number of float32 values that a forward without gradients holds for one row and condition."""
         return self.backbone.numbers_per_row
 
     def forward(self, x_t: Tensor, t: Tensor, condition: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class VelocityNet(nn.Module):
         return self._velocity(output.unflatten(0, (count, len(x_t))), x_t, t)
 
     def _velocity(self, output: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """The velocity that the backbone's output (..., B, *D) means."""
+        """The velocity from the backbone's output (..., B, *D)."""
         if self.prediction == "velocity":
             return output
         return (output - x_t) / (1 - per_sample(t, x_t)).clamp(min=SHORTEST_TIME_LEFT)
@@ -220,7 +220,7 @@ class MLP(nn.Module):
 
 
 def velocity_net(trunk: UNet | TemporalUNet | MLP, conditioning: nn.Module, budget: Budget) -> VelocityNet:
-    """A backbone and a conditioning module as the budget wants them sampled and parametrised."""
+    """A backbone and a conditioning module, with the budget's prediction and number of solver steps."""
     return VelocityNet(trunk, conditioning, sample_steps=budget.sample_steps, prediction=budget.prediction)
 
 
@@ -250,7 +250,7 @@ def monolithic_net(problem: Problem, *, head_width: float = 1.0) -> VelocityNet:
 
     Args:
         problem: its space, event and budget.
-        head_width: hidden units of the head over the protocol's, `head_hidden(C, 1)`.
+        head_width: hidden units of the head divided by the protocol's, `head_hidden(C, 1)`.
     """
     trunk = backbone(problem.event, problem.budget)
     hidden = round(head_width * head_hidden(trunk.mid_channels, 1))

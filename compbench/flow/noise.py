@@ -33,17 +33,18 @@ CHUNK_ROWS = 2048
 
 
 class NoiseNet(nn.Module):
-    """eps(x_t, t | source): linear maps with SiLU between, for E experts side by side (E = 1: one conditional model).
+    """eps(x_t, t | source): linear maps with SiLU in between, for E experts side by side (E = 1: one conditional model).
 
-    A linear map of [t, x, one-hot] is the map of [t, x] and a row of weights for the source, so several sources at one x
-    share that product; experts are one batched product.
+    A linear map of [t, x, one-hot] is a map of [t, x] plus a row of weights for the source, so several sources at one x share
+    that
+    product; experts use one batched product.
 
     Args:
-        dimension: numbers of a sample.
-        sources: combinations that it knows, in order.
+        dimension: number of entries of a sample.
+        sources: the combinations that it models, in order.
         width: hidden units.
         experts: one network per source, which then needs no one-hot.
-        sample_steps: solver steps that its samples take.
+        sample_steps: number of solver steps of its samples.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class NoiseNet(nn.Module):
         return 4 * self.weights[0].shape[1]
 
     def position(self, combination: tuple[int, ...]) -> int:
-        """Where a combination stands among the sources.  Raises CompbenchError if it is none."""
+        """Position of a combination among the sources.  Raises CompbenchError if it is not a source."""
         if combination not in self.sources:
             raise CompbenchError(
                 f"the score model knows the sources {list(self.sources)}, not {combination}: compose it of those."
@@ -78,7 +79,7 @@ class NoiseNet(nn.Module):
         return self.sources.index(combination)
 
     def index(self, condition: Tensor) -> Tensor:
-        """The same for each condition of a batch, (B, F) -> (B,), unchecked: nothing waits for the device."""
+        """The same for each condition of a batch, (B, F) -> (B,), unchecked, so that the host does not wait for the device."""
         return (condition[:, None] == self.table).all(-1).int().argmax(1)
 
     def check(self, condition: Tensor) -> None:
@@ -89,7 +90,7 @@ class NoiseNet(nn.Module):
             raise CompbenchError("experts train on batches with equally many examples of each source, in the sources' order.")
 
     def forward(self, x_t: Tensor, t: Tensor, source: Tensor) -> Tensor:
-        """eps of rows that each have a source of their own; for experts as `check` wants them.
+        """eps of rows that each have their own source; for experts, in the order that `check` requires.
 
         Args:
             x_t: (B, *D).
@@ -140,7 +141,7 @@ class NoiseNet(nn.Module):
         return torch.cat(parts, dim=1)
 
     def _deep(self, h: Tensor, weights: list[Tensor] | None = None, biases: list[Tensor] | None = None) -> Tensor:
-        """All after the first product: (E, B, width) -> float32 (E, B, D).  Autocast spares the last map: sigma divides it."""
+        """The layers after the first: (E, B, width) -> float32 (E, B, D).  The last map is fp32, because sigma divides it."""
         weights, biases = weights or list(self.weights), biases or list(self.biases)
         inplace = not torch.is_grad_enabled()
         for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
@@ -150,7 +151,7 @@ class NoiseNet(nn.Module):
 
 
 def sources(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """The base and each perturbation of a single factor: what compositions around the base are made of."""
+    """The members of compositions around the base: the base, and each perturbation of a single factor."""
     found = [problem.base]
     for k, size in enumerate(problem.space.sizes):
         found += [(*problem.base[:k], value, *problem.base[k + 1 :]) for value in range(size) if value != problem.base[k]]
@@ -170,9 +171,9 @@ def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool =
     """min E || eps(x_t, t | c) - x0 ||^2, the sum over axes, t uniform on (0, 1); Adam.  Each expert has its own batches.
 
     Args:
-        problem: a perturbation task's; its silo draws equally many examples of each source, in order.
+        problem: problem of a perturbation task, whose silo draws equally many examples of each source, in order.
         ctx: the stage's context.
-        experts: one network a source.
+        experts: one network per source.
         fast: False is the plain reference in float32.
     """
     net = build_noise_net(problem, experts=experts)
@@ -192,7 +193,7 @@ def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool =
 
 
 def noise_loss(net: nn.Module, path: GaussianPath, batch: Batch, generator: Generator) -> Tensor:
-    """Squared error of the predicted noise, summed over a sample's numbers, mean over the batch."""
+    """Squared error of the predicted noise, summed over a sample's entries, averaged over the batch."""
     x1 = batch.x1
     x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
     t = torch.rand(len(x1), generator=generator, device=x1.device)

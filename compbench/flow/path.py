@@ -1,4 +1,4 @@
-"""Probability paths between noise x0 (t = 0) and data x1 (t = 1); velocity, score and denoiser, each from another.
+"""Probability paths between noise x0 (t = 0) and data x1 (t = 1); conversions between velocity, score and denoiser.
 
 All Gaussian paths are x_t = alpha_t x1 + sigma_t x0 with x0 ~ N(0, I); time is (B,), samples are (B, *D).
 """
@@ -25,7 +25,7 @@ class Coefficients(NamedTuple):
 
 
 class GaussianPath(Protocol):
-    """x_t = alpha_t x1 + sigma_t x0: anything that knows its coefficients."""
+    """x_t = alpha_t x1 + sigma_t x0, given by its coefficients."""
 
     def at(self, t: Tensor) -> Coefficients: ...
 
@@ -142,7 +142,7 @@ def score_to_denoised(path: GaussianPath, score: Tensor, x_t: Tensor, t: Tensor)
 def noise_side(count: int, generator: Generator) -> Tensor:
     """Times u^2, u uniform: half of them below 1/4, on the generator's device, (count,).
 
-    What a factor's values look like is decided early, where little but noise is seen; logit-normal times are hardly there.
+    The appearance of a factor's values is decided early, at high noise, where logit-normal times are rare.
     """
     return torch.rand(count, generator=generator, device=generator.device).square()
 

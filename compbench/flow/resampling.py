@@ -31,14 +31,14 @@ def ess(log_weights: Tensor) -> Tensor:
 
 
 def temper(log_weights: Tensor, gained: Tensor, least: float) -> Tensor:
-    """The largest power in [0, 1] of a step's weights that keeps ESS at `least`, by bisection; 0 where nothing would.
+    """The largest power in [0, 1] of a step's weights that keeps ESS at `least`, by bisection; 0 if no power does.
 
     Adaptive tempering (Jasra et al. 2011; Zhou, Johansen & Aston 2016) within a step: tempered weights are biased towards no
     correction, and weights that need no tempering stay exact.
 
     Args:
-        log_weights: before the step, float64 (B, K).
-        gained: what the step adds to them, (B, K).
+        log_weights: log-weights before the step, float64 (B, K).
+        gained: their increments in the step, (B, K).
         least: effective sample size, in particles.
 
     Returns:
@@ -57,13 +57,13 @@ def temper(log_weights: Tensor, gained: Tensor, least: float) -> Tensor:
 def positions(count: int, num_particles: int, generator: Generator, scheme: Scheme = "systematic") -> Tensor:
     """Increasing positions in [0, 1) that resampling looks up in the cumulative weights.
 
-    Systematic: (i + u) / K with one u a swarm; stratified: a u for each i; multinomial: K sorted uniforms.
+    Systematic: (i + u) / K with one u per swarm; stratified: one u for each i; multinomial: K sorted uniforms.
 
     Args:
-        count: swarms, B.
+        count: number of swarms, B.
         num_particles: K.
-        generator: on the device where positions are wanted.
-        scheme: one of the three.
+        generator: generator on the device of the positions.
+        scheme: one of the three schemes.
 
     Returns:
         float64 (B, K).
@@ -76,7 +76,7 @@ def positions(count: int, num_particles: int, generator: Generator, scheme: Sche
 
 
 def resample(log_weights: Tensor, at: Tensor) -> Tensor:
-    """Ancestors at positions of the cumulative weights: E[copies of k] = K W_k; a particle of zero weight is never one.
+    """Ancestors at positions of the cumulative weights: E[copies of k] = K W_k; a particle of zero weight is never an ancestor.
 
     Args:
         log_weights: unnormalised, (B, K).
@@ -89,7 +89,7 @@ def resample(log_weights: Tensor, at: Tensor) -> Tensor:
 
 
 def relative_weights(log_weights: Tensor) -> Tensor:
-    """exp(log_weights) over the largest of each swarm, float64 (B, K)."""
+    """exp(log_weights) divided by each swarm's largest weight, float64 (B, K)."""
     return (log_weights.double() - log_weights.amax(dim=-1, keepdim=True)).exp_()
 
 

@@ -3,8 +3,10 @@
     theta_{r+1} = take_up(theta_r, sum_k n_k / n theta_k),    mean_{r+1} = d^K mean_r + (1 - d^K) theta_{r+1}
 
 FedAvg (McMahan et al. 2017) uses the silos' mean itself.  Samples come from the moving average of the server's networks, whose
-decay is the budget's decay d per step to the power of a round's K steps; this averages as much as for a network that one party
-trains, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
+decay
+per round is d^K, for the budget's decay d per step and K steps per round.  It averages over as many steps as for a network that
+one
+party trains, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
 """
 
 from __future__ import annotations
@@ -76,18 +78,18 @@ def rounds(
 ) -> VelocityNet:
     """A network trained in rounds at a learning rate that falls with the budget's schedule.
 
-    A silo's steps are divided among the rounds.  A resumed fit goes on at the last round.
+    A silo's steps are divided among the rounds.  A resumed fit continues at the last round.
 
     Args:
-        make: where the server's network starts; common knowledge, not sent.
+        make: the server's initial network; every party builds it itself, so it is not sent.
         local: a silo's part of a round.
-        problem: its federation and budget.
+        problem: the problem with its federation and budget.
         ctx: the stage's context.
-        num_rounds: at most one for each of a silo's steps.
+        num_rounds: number of rounds, at most a silo's number of steps.
         take_up: the server's rule.
-        beside: initial values of what is sent with the network, both ways, and averaged like it.
-        memory: initial values of what silos keep from round to round.
-        steps: counts the steps of all silos; None: they are the whole fit's.
+        beside: initial values of a state that is sent with the network, both ways, and averaged like it.
+        memory: initial values of the state that silos keep from round to round.
+        steps: counter for the steps of all silos; None if they are the whole fit's steps.
 
     Returns:
         the moving average of the server's networks, on the context's device.
@@ -128,7 +130,7 @@ def rounds(
 
 
 def smoothed(mean: Tensor, value: Tensor, decay: float) -> Tensor:
-    """decay mean + (1 - decay) value; the value itself where it is not a number of floating type."""
+    """decay mean + (1 - decay) value; the value itself if it is not floating point."""
     return torch.lerp(mean, value, 1 - decay) if value.is_floating_point() else value.clone()
 
 
@@ -155,12 +157,12 @@ def at_constant_rate(budget: Budget, steps: int, rate: float) -> Budget:
 
 
 def held_near(loss: Loss, net: VelocityNet, mu: float) -> Loss:
-    """loss + mu / 2 |theta - theta_0|^2, theta_0 the network's weights as they are now: FedProx's proximal term."""
+    """loss + mu / 2 |theta - theta_0|^2, where theta_0 are the network's current weights: FedProx's proximal term."""
     start = [weight.detach().clone() for weight in net.parameters()]
 
     def held(asked: Any, batch: Batch, generator: Generator) -> Tensor:
         weights = list(net.parameters())
-        if start[0].device != weights[0].device:  # training has moved the network since
+        if start[0].device != weights[0].device:  # on the device to which training has moved the network
             start[:] = [value.to(weight.device) for value, weight in zip(start, weights, strict=True)]
         away = sum((weight - value).square().sum() for weight, value in zip(weights, start, strict=True))
         return loss(asked, batch, generator) + mu / 2 * away
@@ -183,14 +185,15 @@ def unsaved(ctx: Context) -> Context:
 class Corrected:
     """Shifts a network's gradients by slopes, and takes the mean of the gradients themselves over a training loop's steps.
 
-        g <- g + slope min(1, |g| / |slope|),    |.| over a parameter
+        g <- g + slope min(1, |g| / |slope|),    with norms per parameter
 
     A slope is cut to at most the length of the gradient that it corrects.  If a silo's gradient is the opposite of its slope,
-    nothing is cut, so fixed points do not change.  Both happen before any clip of the training loop.
+    nothing is
+    cut, so fixed points do not change.  Both happen before the training loop clips gradients.
 
     Args:
-        net: on the device where it will be trained.
-        slopes: by the parameters' names.
+        net: the network, on the device where it will be trained.
+        slopes: slopes by parameter name.
     """
 
     def __init__(self, net: nn.Module, slopes: State) -> None:
@@ -206,7 +209,7 @@ class Corrected:
         return gradient + slope * (lengths[0] / lengths[1].clamp(min=SMALLEST)).clamp(max=1)
 
     def close(self) -> dict[str, Tensor]:
-        """The mean gradient by the parameters' names, 0 where there was none; gradients are shifted no more."""
+        """Stop shifting gradients; return the mean gradient by parameter name, 0 for a parameter without gradients."""
         for hook in self._hooks:
             hook.remove()
         steps = max(1, *self._counts.values())

@@ -1,4 +1,4 @@
-"""What score-composing methods share: the model of each task, its fit, and samples from compositions of it.
+"""The common parts of score-composing methods: the model of each task, its fit, and samples from compositions of it.
 
 Perturbation tasks (those with a base combination) are composed around the base: for vectors the model is a noise network of the
 sources, for images a velocity network of the sources.  Every other task gets a velocity network that is trained on NULL, single
@@ -69,7 +69,7 @@ class OracleModel(NamedTuple):
 
 
 class WeightSettings(MethodSettings):
-    """Settings that every composition needs; they are enough if the scores are the task's own."""
+    """Settings that every composition needs; no others are needed with the task's own scores."""
 
     weight: GuidanceWeight = Field(
         "task",
@@ -126,7 +126,7 @@ def fit_facts(settings: ModelSettings, problem: Problem) -> dict[str, object]:
 
 
 def oracle_of(settings: WeightSettings, problem: Problem, ctx: Context) -> OracleModel:
-    """The task's oracle as a model.  Raises Refused where a task has none."""
+    """The task's oracle as a model.  Raises Refused if the task has none."""
     if problem.oracle is None:
         raise Refused("this task has no analytic scores; run the method without '-oracle'.")
     return OracleModel(problem.oracle, problem.base, problem.budget.sample_steps, Guidance.of(problem))
@@ -147,17 +147,17 @@ def has_noise_net(problem: Problem) -> bool:
 
 
 class Composition(NamedTuple):
-    """Some of a batch's requests and the composition that they mean.
+    """Some of a batch's requests, and their composition.
 
     Attributes:
         rows: their positions in the batch.
         members: scores of the composition at particles of these requests.
         path: the path that the scores belong to.
-        edge: how far from 0 and 1 times have to stay.
-        pilots: the same composition for points of a sampler's own.
-        alike: whether all requests ask for the same of a noise network or an oracle.
-        known: entries that are given to these requests.
-        around_base: whether the members are perturbations of a base: none of them is left open.
+        edge: smallest distance of times from 0 and 1.
+        pilots: the same composition for a sampler's pilot points.
+        alike: whether all requests have the same composition, from a noise network or an oracle.
+        known: given entries of these requests.
+        around_base: whether the members are perturbations of a base, so that no factor is left open.
     """
 
     rows: Tensor
@@ -171,20 +171,20 @@ class Composition(NamedTuple):
 
     @property
     def led(self) -> ComposedScore | None:
-        """The composed score of swarms led by what is given; None where nothing is."""
+        """The composed score of swarms that given entries guide; None without given entries."""
         return None if self.known is None else given(self.members.composed, self.path, self.known.with_particles())
 
 
 Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
-"""(conditions (B, F), base) -> the composition that they mean."""
+"""(conditions (B, F), base) -> their composition."""
 
 
 def perturbations(model: Model, weight: GuidanceWeight, ctx: Context, *, merge: bool = False) -> Compose:
-    """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's, which is noted.
+    """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's weight, which is noted.
 
-    `merge` makes one member of equal ones around a base: single perturbations, whose other factors are the base's.
+    `merge` combines equal members around a base into one.
     """
-    assert model.guidance is not None  # `build` and `oracle_of` give every model the task's
+    assert model.guidance is not None  # `build` and `oracle_of` give every model the task's guidance
     weights = model.guidance.weights(weight, notes=ctx.notes)
 
     def compose(condition: Tensor, base: Sequence[int]) -> list[Weighted]:
@@ -197,13 +197,13 @@ def perturbations(model: Model, weight: GuidanceWeight, ctx: Context, *, merge: 
 def compositions(
     model: Model, request: Request, ctx: Context, *, compose: Compose, num_particles: int = 1
 ) -> Iterator[Composition]:
-    """The batch in parts that each are one composition, small enough for K particles a request to be in memory.
+    """Split the batch into parts with one composition each, small enough for K particles per request to fit in memory.
 
     Args:
-        model: what `fit` or `oracle_of` gave.
-        request: conditions, x0 and what is given.
+        model: a model from `fit` or `oracle_of`.
+        request: conditions, x0 and given entries.
         ctx: the stage's context, for its precision.
-        compose: what a condition means.
+        compose: condition -> composition.
         num_particles: K.
     """
     size = chunk(request.x0, num_particles)
@@ -319,23 +319,23 @@ def draw_swarms(
 
 
 def note(trace: Trace, ctx: Context) -> None:
-    """Leave a trace in the record, thinned out."""
+    """Write a thinned trace into the record."""
     every = -(-len(trace.ess) // LONGEST_TRACE)
     ctx.notes |= trace._replace(ess=tuple(round(size, 4) for size in trace.ess[::every]))._asdict()
 
 
 def path_of(problem: Problem) -> tuple[GaussianPath, float]:
-    """The path of a task's model, and how far from its ends times stay."""
+    """The path of a task's model, and the smallest distance of times from its ends."""
     return (VariancePreservingPath(), NOISE_EDGE) if has_noise_net(problem) else (LinearPath(), VELOCITY_EDGE)
 
 
 def num_members(problem: Problem) -> int:
-    """Network evaluations of one composition: NULL or the base, and one a factor."""
+    """Network evaluations of one composition: NULL or the base, and one per factor."""
     return len(problem.space) + 1
 
 
 def _autocast(members: scores.Members, ctx: Context) -> scores.Members:
-    """Members whose networks run under the context's precision."""
+    """Members whose networks run in the context's precision."""
 
     def under_autocast(x: Tensor, t: float) -> Tensor:
         with ctx.autocast():
@@ -349,7 +349,7 @@ def _autocast(members: scores.Members, ctx: Context) -> scores.Members:
 
 
 def on_device(generator: Generator, device: torch.device) -> Generator:
-    """The generator itself on a CPU; on a GPU one that it seeds."""
+    """The generator itself on a CPU; on a GPU, a new generator that it seeds."""
     if device.type == "cpu":
         return generator
     return Generator(device).manual_seed(int(torch.randint(2**62, (), generator=generator)))

@@ -30,7 +30,7 @@ class Oracle(Protocol):
     def composed(
         self, members: Sequence[tuple[float, tuple[int, ...]]]
     ) -> Callable[[Tensor, float, float], tuple[Tensor, Tensor]]:
-        """Of (weight, combination) members: (x (N, D), alpha, sigma) -> composed score (N, D) and gap (N,).
+        """For (weight, combination) members: (x (N, D), alpha, sigma) -> composed score (N, D) and gap (N,).
 
         Raises:
             CompbenchError: the composition is not integrable.
@@ -38,15 +38,15 @@ class Oracle(Protocol):
         ...
 
     def members(self, combinations: Sequence[tuple[int, ...]]) -> Callable[[Tensor, float, float], Tensor]:
-        """Of C combinations: (x (N, D), alpha, sigma) -> scores (C, N, D)."""
+        """For C combinations: (x (N, D), alpha, sigma) -> scores (C, N, D)."""
         ...
 
     def log_densities(self, combinations: Sequence[tuple[int, ...]]) -> Callable[[Tensor, float, float], Tensor]:
-        """Of C combinations: (x (N, D), alpha, sigma) -> log densities, float64 (C, N)."""
+        """For C combinations: (x (N, D), alpha, sigma) -> log densities, float64 (C, N)."""
         ...
 
     def divergences(self, combinations: Sequence[tuple[int, ...]]) -> Callable[[Tensor, float, float], Tensor]:
-        """Of C combinations: (x (N, D), alpha, sigma) -> divergences of the scores, (C, N)."""
+        """For C combinations: (x (N, D), alpha, sigma) -> divergences of the scores, (C, N)."""
         ...
 
 
@@ -56,9 +56,9 @@ class Members(NamedTuple):
     Attributes:
         weights: w_a.
         scores: (x (N, *D), t) -> s_a, (C, N, *D).
-        composed: S and its gap; from `scores`, or faster.
-        log_densities: (x (N, *D), t) -> log p_a, float64 (C, N); None where only scores are known.
-        divergences: (x (N, *D), t) -> div s_a, (C, N); None where they have to be estimated.
+        composed: S and its gap; from `scores`, or by a faster function.
+        log_densities: (x (N, *D), t) -> log p_a, float64 (C, N); None if only scores are known.
+        divergences: (x (N, *D), t) -> div s_a, (C, N); None if they must be estimated.
     """
 
     weights: tuple[float, ...]
@@ -77,8 +77,8 @@ class Pilots(NamedTuple):
     """A composition for a sampler's pilot points, which belong to no particular request.
 
     Attributes:
-        members: of `rows` requests.
-        rows: how many; 1 where all requests ask for the same, whose pilots then are particles of one row.
+        members: composition of `rows` requests.
+        rows: number of requests; 1 if all requests are equal, so that the pilots are particles of one row.
     """
 
     members: Members
@@ -96,7 +96,7 @@ def around_base(condition: Tensor, base: Sequence[int], weights: Sequence[float]
         weights: w_k of each perturbation.
 
     Returns:
-        (1 - sum_k w_k, base), then (w_k, base with factor k as asked).
+        (1 - sum_k w_k, base), then (w_k, base with factor k as requested).
     """
     still = numbers(tuple(base), condition.device, torch.long).expand_as(condition)
     members = [Weighted(1 - sum(weights), still)]
@@ -108,12 +108,12 @@ def around_base(condition: Tensor, base: Sequence[int], weights: Sequence[float]
 
 
 def composition(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
-    """Around the base where the task has one, around NULL otherwise."""
+    """The composition around the base if the task has one, otherwise around NULL."""
     return around_base(condition, base, weights) if base else around_null(condition, weights)
 
 
 def like_conditions(condition: Tensor) -> list[Tensor]:
-    """Rows of equal conditions, a LongTensor of positions each: samplers of few sources take them one group at a time."""
+    """Rows grouped by equal conditions, a LongTensor of positions for each group, for samplers of few sources."""
     _, group = condition.unique(dim=0, return_inverse=True)
     return [(group == index).nonzero()[:, 0] for index in range(int(group.max()) + 1)]
 
@@ -131,7 +131,7 @@ def of_members(members: MemberValues, weights: Sequence[float]) -> ComposedScore
 def total_and_gap(scores: Tensor, weights: Sequence[float]) -> Composed:
     """S, (N, *D), and its gap, (N,), from scores (C, N, *D): (sum_a w_a - 1) |S|^2 - sum_a w_a |s_a - S|^2.
 
-    Written around S the gap does not cancel: near the data scores are large and differ little.
+    Written around S, the gap has no cancellation error near the data, where scores are large and differ little.
     """
     w = numbers(tuple(weights), scores.device, scores.dtype)
     total = torch.tensordot(w, scores, dims=1)  # (N, *D)
@@ -141,7 +141,7 @@ def total_and_gap(scores: Tensor, weights: Sequence[float]) -> Composed:
 
 
 def merged(members: Sequence[Weighted]) -> list[Weighted]:
-    """Members of equal conditions as one, for requests that share their conditions; those of weight 0 are left out."""
+    """Merge members with equal conditions, for requests that share their conditions; members of weight 0 are left out."""
     weights: dict[tuple[int, ...], float] = {}
     for member in members:
         cell = tuple(member.condition[0].tolist())
@@ -164,7 +164,7 @@ def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted])
 
 
 def sigma_at(path: GaussianPath, t: float) -> float:
-    """sigma_t, in float64, from a table of the times used so far, because a GPU's kernels would wait for it at each step."""
+    """sigma_t in float64, cached for the times used so far, because a GPU's kernels would wait for it at each step."""
     return _sigma(type(path), tuple(sorted(vars(path).items())), t)
 
 

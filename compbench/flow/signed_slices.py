@@ -21,7 +21,7 @@ from compbench.flow.transfer import numbers
 
 
 class SignedSlices(NamedTuple):
-    """What a condition with excluded values means.
+    """The composition of a condition with excluded values.
 
     Attributes:
         conditions: all NULL, then each factor alone, (F + 1, B, F).

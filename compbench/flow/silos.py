@@ -1,4 +1,4 @@
-"""What the decentralised methods share: settings, shares of a budget, local experts, and what a silo reports.
+"""Common parts of the decentralised methods: settings, shares of a budget, local experts, and a silo's reports.
 
 The budget is per party, because silos train in parallel: every silo takes `train_steps` optimiser steps over all stages and
 rounds.  A server that trains a network of its own takes `train_steps` too.  `centralised`, whose data is pooled, takes the steps
@@ -69,7 +69,7 @@ class DecentralisedSettings(MethodSettings):
         return self
 
     def num_members(self, problem: Problem) -> int:
-        """Conditions that a composition asks for at each step."""
+        """Number of conditions that a composition evaluates at each step."""
         return len(problem.space) + 1 if self.inference == "composed" else 1
 
     @property
@@ -94,7 +94,7 @@ class PooledSettings(DecentralisedSettings):
 
 
 class FirstStage(NamedTuple):
-    """What the silos sent back: states of networks, and reports about their labels.
+    """The silos' results: states of networks, and reports about their labels.
 
     Attributes:
         states: a network's state dict for each silo.
@@ -133,21 +133,21 @@ class Recipe:
 
     Attributes:
         build: () -> model, its initial weights from torch's global generator; it carries no tensors.
-        seed: what that generator is seeded with.
+        seed: seed of that generator.
     """
 
     build: Callable[[], nn.Module]
     seed: int
 
     def __call__(self) -> nn.Module:
-        """The model, the same each time; torch's global generator is left as it was."""
+        """The model, the same at each call; torch's global generator is not changed."""
         with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
             return self.build()
 
 
 def recipe(build: Callable[..., nn.Module], settings: MethodSettings, problem: Problem) -> Recipe:
-    """The recipe of a method's `build(settings, problem)`, of which every party knows all but the data."""
+    """The recipe of a method's `build(settings, problem)`; every party knows its arguments, except the data."""
     known = replace(problem, federation=None, extension=None, oracle=None, singles=None)  # type: ignore[arg-type]
     return Recipe(partial(build, settings, known), torch.initial_seed())
 
@@ -167,15 +167,15 @@ def local_experts(
     """Train a network on every silo and collect them, with the silos' reports about their labels.
 
     Args:
-        make: where every network starts; common knowledge, not sent.
-        fit: (network, silo, what it received, context) trains the network in place; it carries no tensors.
-        problem: its federation and space.
+        make: every network's initial state; each party builds it itself, so it is not sent.
+        fit: (network, silo, received state, context) trains the network in place; it carries no tensors.
+        problem: the problem with its federation and space.
         ctx: the stage's context.
         stage: name of the stage.
-        steps: counts the steps of all silos.
-        recipients: who gets the networks: 1, a server, or n - 1, all peers.
-        goes_on: whether every silo receives its peers' networks of the last stage first, and goes on from its own.
-        num_labels: conditions that each silo tells.
+        steps: counter for the steps of all silos.
+        recipients: number of receivers of each network: 1 for a server, n - 1 for all peers.
+        goes_on: whether every silo first receives its peers' networks from the last stage, and continues from its own.
+        num_labels: number of conditions that each silo reports.
     """
     sizes = problem.space.sizes
     small = torch.uint8 if max(sizes) <= torch.iinfo(torch.uint8).max + 1 else torch.int16
@@ -217,16 +217,16 @@ def first_stage(
 
     Args:
         settings: masks, lambda, network.
-        problem: its federation and space.
+        problem: the problem with its federation and space.
         ctx: the stage's context.
-        budget: of one silo.
-        steps: counts the steps of all silos.
-        local_ci: whether the penalty of equation 9 is on.
+        budget: budget of one silo.
+        steps: counter for the steps of all silos.
+        local_ci: whether to add the penalty of equation 9.
         ramp: share of the steps over which lambda grows from 0.
         recipients, num_labels: as in `local_experts`.
 
     Returns:
-        the untrained network's recipe, and what came back.
+        the untrained network's recipe, and the silos' results.
     """
     make = recipe(network, settings, problem)
 
@@ -240,7 +240,7 @@ def first_stage(
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The entries of a state whose names begin with a prefix, without it."""
+    """The entries of a state whose names begin with a prefix, under their names without the prefix."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
@@ -250,7 +250,7 @@ def network_of(received: Mapping[str, Tensor], silo: int) -> dict[str, Tensor]:
 
 
 def label_router(trained: FirstStage, problem: Problem) -> LabelRouter:
-    """The router that the silos' label counts give."""
+    """The router from the silos' label counts."""
     return LabelRouter(trained.counts, problem.space.sizes)
 
 
@@ -261,7 +261,7 @@ def known_values(counts: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def untrained_mixture(net: VelocityNet, problem: Problem) -> Mixture:
-    """A mixture of the right shapes, for stored weights to be loaded into."""
+    """A mixture of the right shapes, into which stored weights can be loaded."""
     silos = len(problem.federation)
     experts = Experts(net, [net.state_dict()] * silos)
     router = LabelRouter(torch.ones(silos, sum(problem.space.sizes)), problem.space.sizes)
@@ -269,7 +269,7 @@ def untrained_mixture(net: VelocityNet, problem: Problem) -> Mixture:
 
 
 def composed_velocity(net: VelocityNet, members: Sequence[Weighted], ctx: Context) -> Velocity:
-    """The velocity of a composition under one network, as solvers take it."""
+    """The velocity of a composition by one network, in the form that solvers need."""
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         with ctx.autocast():
@@ -297,17 +297,17 @@ def sample_experts(settings: DecentralisedSettings, mixture: Mixture, request: R
 
 
 def _members(settings: DecentralisedSettings, net: VelocityNet, request: Request, ctx: Context) -> list[Weighted]:
-    """What a request's conditions mean, by the method's weight or the task's."""
-    assert net.guidance is not None  # `recipe` gives every network the task's
+    """The composition of a request's conditions, with the method's weight or the task's."""
+    assert net.guidance is not None  # `recipe` gives every network the task's guidance
     weights = net.guidance.weights(settings.weight, notes=ctx.notes if settings.inference == "composed" else None)
     return composition(request.condition, weights, settings.inference)
 
 
 def evaluations_of_network(settings: DecentralisedSettings, problem: Problem) -> int:
-    """NULL and each factor alone, or the whole condition, each step."""
+    """Evaluations per sample: NULL and each factor alone, or the whole condition, at each step."""
     return problem.budget.sample_steps * settings.num_members(problem)
 
 
 def evaluations_of_experts(settings: DecentralisedSettings, problem: Problem) -> int:
-    """Those of one network, of every expert; routers are not counted."""
+    """Evaluations per sample: those of one network for every expert; routers are not counted."""
     return evaluations_of_network(settings, problem) * len(problem.federation)

@@ -72,14 +72,14 @@ class Settings(NamedTuple):
     Attributes:
         num_steps: Euler-Maruyama steps from t = 0 to 1.
         clip: bound of the weights' rate, before dt; infinity for none.
-        resample_below: resample where ESS <= this share of K: 1 is every step, 0 never.
+        resample_below: resample if ESS <= this share of K: 1 means every step, 0 never.
         scheme: how positions are drawn; all are unbiased, systematic has the least variance.
         noise: whether particles diffuse (e = g) or flow (e = 0).
-        last_noise: whether the last step adds noise too, as the authors' does; else it follows the probability flow.
-        last_weight: whether the last step is weighted too; where scores are had from velocities, sigma = 0 divides them there.
+        last_noise: whether the last step adds noise too, as in the authors' code; otherwise it follows the probability flow.
+        last_weight: whether the last step is weighted too; scores from velocities are divided by sigma = 0 there.
         ess_floor: each step's weights are tempered, w^lambda with the largest lambda <= 1 that keeps ESS >= this share of K.
         excess: sum_a w_a - 1.
-        edge: times handed to the schedule and the scores stay this far from 0 and 1.
+        edge: times for the schedule and the scores stay this far from 0 and 1.
     """
 
     num_steps: int
@@ -99,8 +99,8 @@ class Trace(NamedTuple):
 
     Attributes:
         clipped: share of particle-steps whose rate was clipped.
-        distinct_ancestors: particles of the start that still have descendants, 1 ... K.
-        tempered: mean power of the steps' weights, 1 where none was tempered.
+        distinct_ancestors: number of initial particles that still have descendants, 1 ... K.
+        tempered: mean power of the steps' weights; 1 if none was tempered.
         ess: effective sample size after each step's weighting, before resampling, (num_steps,).
     """
 
@@ -111,21 +111,21 @@ class Trace(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """One sample a request, (B, *D), and the trace."""
+    """One sample per request, (B, *D), and the trace."""
 
     x: Tensor
     trace: Trace
 
 
 def move(x: Tensor, score: Tensor, at: Coefficient, dt: float, generator: Generator | None) -> Tensor:
-    """One Euler-Maruyama step, all coefficients at the left end; without a generator a step of the probability flow.
+    """One Euler-Maruyama step with all coefficients at the left end; without a generator, a step of the probability flow.
 
     Args:
         x: particles, (B, K, *D).
         score: S there, (B, K, *D).
         at: schedule at the left end.
-        dt: step.
-        generator: of the noise, on x's device.
+        dt: step size.
+        generator: draws the noise, on x's device.
 
     Returns:
         particles, (B, K, *D).
@@ -161,8 +161,9 @@ def feynman_kac(
 ) -> tuple[Swarm, Trace]:
     """Move swarms from noise to data, weighting each step at its right end and resampling after that.
 
-    Scores of the right end serve the next step's left end, and are gathered along with the particles: one evaluation a
-    step, and one at the start.  A swarm of one particle is never resampled.  Nothing waits for the device in the loop.
+    Scores at the right end are reused at the next step's left end, and are gathered along with the particles: one evaluation
+    per step, and
+    one at the start.  A swarm of one particle is never resampled.  The host does not wait for the device in the loop.
 
     Args:
         composed: the composition's score and gap.
@@ -170,13 +171,13 @@ def feynman_kac(
         x: particles at t = 0, (B, K, *D).
         settings: steps, clip, resampling.
         generator: of noise and resampling, on x's device.
-        known: entries that are given, the same for all particles of a swarm; they lead the others by `given`.
+        known: given entries, the same for all particles of a swarm; they guide the others by `given`.
 
     Returns:
-        the swarm at t = 1, not resampled after the last weights if the trigger did not ask for it, and its trace.
+        the swarm at t = 1, resampled after the last weights only if the trigger requires it, and its trace.
 
     Raises:
-        CompbenchError: particles or weights are no longer finite; says at which time.
+        CompbenchError: particles or weights are no longer finite; the message names the time.
     """
     count, num_particles = x.shape[:2]
     table = schedule(path, settings.num_steps, settings.edge)
@@ -246,16 +247,16 @@ def feynman_kac(
 
 
 def given(composed: ComposedScore, path: GaussianPath, known: Known) -> ComposedScore:
-    """The composed score given some entries of x1, as `solver.conditioned` does it for velocities.
+    """The composed score given some entries of x1, as in `solver.conditioned` for velocities.
 
         S(x_t | known) = S(x_t) + alpha / sigma^2 (E[x1 | x_t, known] - E[x1 | x_t])
 
-    The gap stays that of the composition: weights go on to correct the composition, not the regression on what is given.
+    The gap stays that of the composition, so weights still correct the composition, not the regression on given entries.
 
     Args:
         composed: differentiable in x.
         path: the path that the scores belong to.
-        known: entries that are given, (B, 1 or K, *D).
+        known: given entries, (B, 1 or K, *D).
     """
 
     def conditioned(x: Tensor, t: float) -> Composed:
@@ -288,9 +289,9 @@ def draw(
     *,
     known: Known | None = None,
 ) -> Drawn:
-    """One sample a request: x0 is its swarm's first particle, the others start from noise of the generator.
+    """One sample per request: x0 is its swarm's first particle, the others start from the generator's noise.
 
-    Swarms go through in chunks, so that memory does not grow with K.
+    Swarms are processed in chunks, so that memory does not grow with K.
 
     Args:
         composed: the composition of some requests (a slice of the batch), as a function of their particles.
@@ -299,7 +300,7 @@ def draw(
         num_particles: K.
         settings: steps, clip, resampling.
         generator: on x0's device.
-        known: entries that are given, (B, *D).
+        known: given entries, (B, *D).
 
     Returns:
         samples and trace.
@@ -326,7 +327,7 @@ def draw(
 
 
 def chunk(x0: Tensor, num_particles: int) -> int:
-    """How many requests (B, *D) with K particles each go through at once.  Raises CompbenchError for no particle."""
+    """Number of requests (B, *D) with K particles each per chunk.  Raises CompbenchError for fewer than one particle."""
     if num_particles < 1:
         raise CompbenchError(f"a swarm needs at least one particle, got {num_particles}.")
     return max(1, (CPU_CHUNK if x0.device.type == "cpu" else GPU_CHUNK) // (num_particles * max(1, math.prod(x0.shape[1:]))))
@@ -342,7 +343,7 @@ def _take(x: Tensor, flat: Tensor) -> Tensor:
 
 
 def mean_trace(traces: list[Trace], shares: list[float]) -> Trace:
-    """The traces' mean, each with its share of the requests."""
+    """The mean of traces, weighted by their shares of the requests."""
     ess_of = zip(*(trace.ess for trace in traces), strict=True)
     return Trace(
         clipped=sum(share * trace.clipped for share, trace in zip(shares, traces, strict=True)),

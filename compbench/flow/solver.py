@@ -1,7 +1,7 @@
 """Solvers of dx/dt = v(x, t) from noise (t = 0) to data (t = 1) in a fixed number of steps, without host syncs.
 
-Nearly every method samples through this file, so an edit of it moves nearly every identity; one that changes no bit is proven by
-`compbench verify --equal`.  Put a new solver after `answer`; the methods that use it call it by its name.
+Nearly every method samples through this file, so an edit changes nearly every identity; `compbench verify --equal` proves an edit
+that changes no bit.  Put a new solver after `answer`; the methods that use it call it by its name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NUM_GRADIENTS, DAMPING, TINY = 5, 0.05, 1e-6
 
 
 class Known(NamedTuple):
-    """Entries of a sample that are given: x_t there is alpha_t known + sigma_t x0, whatever the solver found (inpainting).
+    """Given entries of a sample: x_t there is alpha_t known + sigma_t x0, whatever the solver computes (inpainting).
 
     Attributes:
-        values: (B, *D).
-        mask: which of them count, bool (B, *D).
+        values: values of the entries, (B, *D).
+        mask: which entries are given, bool (B, *D).
     """
 
     values: Tensor
@@ -35,7 +35,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, request: Request) -> Known | None:
-        """What a request gives; None if it gives nothing."""
+        """The given entries of a request; None if there are none."""
         if request.known is None or request.known_mask is None:
             return None
         return cls(request.known, request.known_mask)
@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 
 def answer(velocity: Velocity, request: Request, *, num_steps: int) -> Tensor:
-    """Samples for a request: `euler` from its noise, around what it gives, (B, *D)."""
+    """Samples for a request: `euler` from its noise, around its given entries, (B, *D)."""
     return euler(velocity, request.x0, num_steps=num_steps, known=Known.of(request))
 
 
@@ -61,7 +61,7 @@ def euler(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Known | None
         velocity: dx/dt.
         x0: noise, (B, *D).
         num_steps: steps from t = 0 to t = 1.
-        known: entries that are given; they move along (1 - t) x0 + t known.
+        known: given entries; they move along (1 - t) x0 + t known.
 
     Returns:
         x at t = 1, (B, *D).
@@ -77,14 +77,15 @@ def euler(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Known | None
 
 
 def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor:
-    """The velocity given some entries of x1: every denoised entry moves with them as the network's own covariance says.
+    """The velocity given some entries of x1: every denoised entry moves with them according to the network's own covariance.
 
         E[x1 | x_t, known] = E[x1 | x_t] + J_k w,    J_kk w = known - E[x1 | x_t]_k,    J = d E[x1 | x_t] / d x_t
 
     On the linear path Cov[x1 | x_t] = (1 - t)^2 / t J, so this is the regression of all entries on the given ones, exact for
     Gaussian data (optimal posterior covariance, Peng et al. 2024).  Keeping given entries on their path is not
-    enough: the noise of the other frames outweighs one frame that shows where a cube lies.  J is symmetric where the denoiser
-    is exact; a few conjugate gradients solve for w, a backward pass each, damped as a network is not.
+    enough, because the noise of the other frames outweighs the one frame that shows a cube's position.  J is symmetric if the
+    denoiser is
+    exact, which a network is only approximately; a few damped conjugate-gradient steps solve for w, with one backward pass each.
 
     Args:
         velocity: of the linear path, differentiable in x.
@@ -103,13 +104,13 @@ def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor
 
 
 def towards_known(denoised: Tensor, leaf: Tensor, alpha: float, known: Known) -> Tensor:
-    """J_k w of `conditioned`: how far given entries move every denoised one.
+    """J_k w of `conditioned`: how far given entries move every denoised entry.
 
     Args:
         denoised: E[x1 | x_t], (B, *D), with its graph from `leaf`.
         leaf: x_t, (B, *D).
-        alpha: the path's scale of x1 at this time, which J grows with.
-        known: entries that are given.
+        alpha: the path's scale of x1 at this time, with which J grows.
+        known: given entries.
 
     Returns:
         E[x1 | x_t, known] - E[x1 | x_t], (B, *D), without a graph.
@@ -126,7 +127,7 @@ def towards_known(denoised: Tensor, leaf: Tensor, alpha: float, known: Known) ->
 
 
 def _conjugate_gradients(product: Callable[[Tensor], Tensor], wanted: Tensor) -> Tensor:
-    """w with product(w) = wanted, a problem a row, (B, *D); a row stops where its matrix is not positive."""
+    """w with product(w) = wanted, one problem per row, (B, *D); a row stops if its matrix is not positive."""
     solution, rest = torch.zeros_like(wanted), wanted
     direction, size = rest, _row_sum(rest.square())
     for _ in range(NUM_GRADIENTS):
@@ -140,7 +141,7 @@ def _conjugate_gradients(product: Callable[[Tensor], Tensor], wanted: Tensor) ->
 
 
 def _row_sum(x: Tensor) -> Tensor:
-    """Sums over all but the first axis, (B, 1, ...)."""
+    """Sums over all axes except the first, (B, 1, ...)."""
     return x.sum(tuple(range(1, x.ndim)), keepdim=True)
 
 

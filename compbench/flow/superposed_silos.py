@@ -31,7 +31,7 @@ ExpertScores = Callable[[Tensor, float], Tensor]
 
 
 class SiloPrior(nn.Module):
-    """l_a(c): the log of a silo's share of all data, minus infinity where it has never seen a value that c tells.
+    """l_a(c): the log of a silo's share of all data, minus infinity if it has never seen one of the values in c.
 
     Args:
         sizes: examples of each silo, (n,).
@@ -46,7 +46,7 @@ class SiloPrior(nn.Module):
         self.register_buffer("knows", knows)
 
     def forward(self, conditions: Tensor) -> Tensor:
-        """(K, B, F) -> (n, K, B); where no silo has seen a value all are asked."""
+        """(K, B, F) -> (n, K, B); if no silo has seen a value, all silos answer."""
         factors = torch.arange(conditions.shape[-1], device=conditions.device)
         able = (self.knows[:, factors, conditions.clamp(min=0)] | (conditions == NULL)).all(-1)  # (n, K, B)
         able = able | ~able.any(0)
@@ -80,15 +80,15 @@ def follow_either(
     """Euler-Maruyama's steps along S, the last one without noise: samples (N, *D).
 
     Args:
-        scores: of all experts.
+        scores: scores of all experts.
         weights: w_k.
         log_prior: l_ak of each point, (n, K, N).
         table: the schedule at the ends of the steps.
         x: noise, (N, *D).
         generator: on x's device.
         temperature: T.
-        keep: (points, number of the step) -> points, where entries are given.
-        led: S -> S given these entries, both of one particle a request (N, 1, *D); None where none are given.
+        keep: (points, number of the step) -> points with the given entries restored, if there are any.
+        led: S -> S given these entries, both for one particle per request (N, 1, *D); None without given entries.
     """
     num_steps, own = len(table) - 1, numbers(tuple(weights), x.device, torch.float64)[:, None]  # (K, 1)
     densities = torch.zeros(log_prior.shape, dtype=torch.float64, device=x.device)
@@ -104,7 +104,7 @@ def follow_either(
 
 
 class _Found(NamedTuple):
-    """Scores (C, N, *D) and shares (C, N) that move a step: of all experts, and last of the guidance by given entries."""
+    """Scores (C, N, *D) and shares (C, N) of a step: those of all experts, and last the guidance by given entries."""
 
     scores: Tensor
     shares: Tensor
@@ -113,7 +113,7 @@ class _Found(NamedTuple):
 def _found(
     scores: ExpertScores, kappa: Tensor, x: Tensor, t: float, led: Callable[[ComposedScore], ComposedScore] | None
 ) -> _Found:
-    """The experts' scores at x by their shares kappa (n K, N), and S given entries less S as one member more."""
+    """The experts' scores at x with their shares kappa (n K, N), and as a further member S given entries minus S."""
     if led is None:
         return _Found(scores(x, t).flatten(0, 1), kappa)
     of_experts: list[Tensor] = []

@@ -49,8 +49,9 @@ def all_equal(
 
         sum_a (D_a - mean D)^2 + ridge dt^2 |kappa - shares|^2
 
-    so where scores agree the shares are taken.  What kappa can move D by shrinks with dt, and the ridge with it: the share of
-    a gap that a step leaves is the same whatever the number of steps, and the gap itself shrinks with them.
+    so if scores agree, kappa equals the shares.  The effect of kappa on D shrinks with dt, and so does the ridge: the share of
+    a gap that a
+    step leaves does not depend on the number of steps, and the gap itself shrinks with more steps.
 
     Args:
         scores: s_0 and then s_a, (1 + C, N, *D).
@@ -58,7 +59,7 @@ def all_equal(
         asked: shares (C, N) and g (N,).
         at: the schedule.
         dt: the step.
-        noise: standard normal noise of the step, (N, *D); None where it follows the probability flow.
+        noise: standard normal noise of the step, (N, *D); None if it follows the probability flow.
         ridge: in squared nats over squared time.
 
     Returns:
@@ -86,14 +87,14 @@ def all_equal(
 
 
 class Superposed(NamedTuple):
-    """Points after a step, (N, *D), and what it adds to each log p_a, (C, N), up to what all members share."""
+    """Points after a step, (N, *D), and the increment of each log p_a, (C, N), up to a common term."""
 
     x: Tensor
     gained: Tensor
 
 
 def superposed_step(x: Tensor, scores: Tensor, kappa: Tensor, at: Coefficient, dt: float, noise: Tensor | None) -> Superposed:
-    """Euler-Maruyama's step of sum_a kappa_a s_a, and what it adds to each log p_a.
+    """An Euler-Maruyama step along sum_a kappa_a s_a, and the increment of each log p_a.
 
     Args:
         x: points, (N, *D).
@@ -117,7 +118,7 @@ def normal_noise(x: Tensor, generator: Generator) -> Tensor:
 
 
 class Mixed(NamedTuple):
-    """What moves a step of AND: scores (1 + C, N, *D) and their coefficients; the guidance by given entries comes last."""
+    """The terms of an AND step: scores (1 + C, N, *D) and their coefficients; guidance by given entries comes last."""
 
     scores: Tensor
     kappa: Tensor
@@ -130,7 +131,7 @@ def mixed(
     t: float,
     led: Callable[[ComposedScore], ComposedScore] | None,
 ) -> Mixed:
-    """The scores at x and their coefficients; with `led`, S given entries less S as one member more, of weight 1.
+    """The scores at x and their coefficients; with `led`, S given entries minus S is a further member of weight 1.
 
     Args:
         members: (x (N, *D), t) -> scores (1 + C, N, *D), the unconditional one first.
@@ -178,8 +179,8 @@ def follow_all(
         generator: on x's device.
         ridge: of `all_equal`.
         last_noise: whether the last step adds noise.
-        keep: (points, number of the step) -> points, where entries are given.
-        led: S -> S given these entries, both of one particle a point (N, 1, *D); None where none are given.
+        keep: (points, number of the step) -> points with the given entries restored, if there are any.
+        led: S -> S given these entries, both for one particle per point (N, 1, *D); None without given entries.
     """
     num_steps = len(table) - 1
     count, points = asked.shares.shape

@@ -2,7 +2,7 @@
 
     (x, log w) -> (x', log w + dlog w), resampled where few particles have the weight
 
-State in, state out; log-weights are float64 and nothing waits for the device before the end.
+State in, state out; log-weights are float64, and the host does not wait for the device before the end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ StepCount = Annotated[int, Field(ge=1, le=100_000)] | Literal["budget"]
 
 
 class Stepped(NamedTuple):
-    """Particles after a step, (B, K, *D), and what the step adds to their log-weights, (B, K)."""
+    """Particles after a step, (B, K, *D), and the increments of their log-weights, (B, K)."""
 
     x: Tensor
     log_weight: Tensor
 
 
 Step = Callable[[Swarm, int], Stepped]
-"""(swarm, number of the step) -> where it goes."""
+"""(swarm, number of the step) -> the swarm after the step, with its weights' increments."""
 
 
 class Level(NamedTuple):
@@ -44,7 +44,7 @@ class Level(NamedTuple):
 
 
 def steps_of(own: StepCount, budget: int) -> int:
-    """How many steps a setting means, under a budget of so many."""
+    """The number of steps of a setting, where "budget" means the budget's number."""
     return budget if own == "budget" else own
 
 
@@ -64,7 +64,7 @@ def start_swarm(x0: Tensor, num_particles: int, generator: Generator) -> Swarm:
 
 
 def beside(step: Step, known: Known, x0: Tensor, table: list[Level]) -> Step:
-    """A step after which given entries are on their path, from the requests' noise x0 (B, *D), the same for all particles."""
+    """A step that puts given entries back on their path from the requests' noise x0 (B, *D), the same for all particles."""
     particles = known.with_particles()
 
     def kept(swarm: Swarm, number: int) -> Stepped:
@@ -81,12 +81,12 @@ def follow(
     """Take all steps; resample a swarm, by systematic positions, where ESS < `resample_below` K.
 
     Args:
-        swarm: where it starts.
+        swarm: the initial swarm.
         step: one step of all swarms.
-        num_steps: how many.
-        generator: of the resampling, on the swarm's device.
+        num_steps: number of steps.
+        generator: generator for resampling, on the swarm's device.
         resample_below: share of K; 0 never resamples, and the last pick is by weight.
-        ess_floor: each step's weights are tempered so that ESS stays at this share of K, as Feynman-Kac's may be; 0: never.
+        ess_floor: each step's weights are tempered so that ESS stays at this share of K, as in Feynman-Kac correction; 0: never.
 
     Raises:
         CompbenchError: particles or weights are not finite at the end.
@@ -120,7 +120,7 @@ def follow(
 
 
 def _resampled(swarm: Swarm, tired: Tensor, generator: Generator) -> Swarm:
-    """The swarms that are tired (B,) resampled; the others as they are."""
+    """Resample the swarms marked in `tired` (B,); the others do not change."""
     count, num_particles = swarm.log_weights.shape
     chosen = resample(swarm.log_weights, positions(count, num_particles, generator))  # (B, K)
     chosen = torch.where(tired[:, None], chosen, torch.arange(num_particles, device=chosen.device))

@@ -1,10 +1,10 @@
-"""Decoders that know what their factors do to an image: one learnt picture, shifted or rotated as the condition says.
+"""Decoders with a known symmetry of their factors: one learnt picture, shifted or rotated according to the condition.
 
     shift  f(x, y)[v, u] = T[v - y, u - x]     by the shift theorem: each frequency k of T times exp(-2 pi i k . (y, x) / P)
     turn   f(a)[p] = T[R(-a) p]                bilinearly between pixels
 
-T's canvas of P = 2 N - 1 pixels per side holds every difference between a pixel and a position, so that nothing that leaves at
-one border enters at the other.  The decoders are equivariant by construction: what they learn at one position holds at all.
+T's canvas of P = 2 N - 1 pixels per side has every difference between a pixel and a position, so shifts do not wrap around.  The
+decoders are equivariant by construction: they apply to all positions what they learn at one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compbench.api.factors import NULL
 
 
 class ShiftedTemplate(nn.Module):
-    """Places (B, 2), (x, y), whole or real -> samples (B, C, H, W): a template shifted there; over an open axis its mean.
+    """Positions (B, 2), (x, y), whole or real -> samples (B, C, H, W): a template shifted there, averaged over open axes.
 
     Args:
         shape: (C, H, W).
@@ -37,11 +37,11 @@ class ShiftedTemplate(nn.Module):
 
 
 class TurnedTemplate(nn.Module):
-    """Angles (B, 1), in steps of 1 / size of a turn -> samples (B, C, H, W): a template turned so far, counter-clockwise.
+    """Angles (B, 1), in steps of 1 / size of a turn -> samples (B, C, H, W): a template rotated counter-clockwise.
 
     Args:
         shape: (C, H, W).
-        size: steps of a whole turn.
+        size: number of steps of a whole turn.
     """
 
     def __init__(self, shape: tuple[int, ...], size: int) -> None:

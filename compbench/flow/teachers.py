@@ -50,11 +50,11 @@ class TeachersPaths:
         self._pool: TeacherBatch | None = None
 
     def seek(self, step: int) -> None:
-        """Go on from batch `step`."""
+        """Continue from batch `step`."""
         self._next = step
 
     def batch(self, size: int, generator: Generator) -> TeacherBatch:
-        """The next `size` points; the generator is not used, pools having seeds of their own."""
+        """The next `size` points; the generator is not used, because pools have their own seeds."""
         number, place = divmod(self._next, self.num_points)
         if number != self._pool_number:
             self._pool, self._pool_number = self._integrate(size, number), number

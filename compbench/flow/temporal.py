@@ -2,10 +2,12 @@
 
     x = [states, actions], (B, C, frames)
 
-After Diffuser's temporal UNet (Janner et al. 2022): convolutions along time alone, 5 frames wide, channels mixed freely.
-Stages, residual blocks, time embedding and the place of the condition are those of the image UNet, so that methods carry over.
-In addition, the whole trajectory reaches the middle through one dense layer and leaves it through another, as in an MLP: where a
-cube lies in the first frame decides where the arm is twenty frames later, and convolutions learn that slowly.
+This follows Diffuser's temporal UNet (Janner et al. 2022): convolutions only along time, 5 frames wide, with channels mixed
+freely.
+Stages, residual blocks, time embedding and the position of the condition are those of the image UNet, so that methods carry
+over.  In
+addition, one dense layer leads from the whole trajectory to the middle, and another from the middle to the output, as in an MLP,
+because a cube's position in the first frame determines the arm's position twenty frames later, which convolutions learn slowly.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class TemporalUNet(nn.Module):
     Args:
         shape: (C, frames) of a trajectory; frames divisible by `patch`.
         width: channels of the first stage; the time embedding has 4 times as many.
-        patch: so many frames become one with their channels side by side; 1 leaves them.
+        patch: number of frames merged into one, with concatenated channels; 1 merges none.
     """
 
     def __init__(self, shape: tuple[int, ...], *, width: int, patch: int = 1) -> None:
@@ -94,7 +96,7 @@ class TemporalUNet(nn.Module):
         return x.unflatten(2, (-1, self.patch)).transpose(2, 3).flatten(1, 2) if self.patch > 1 else x
 
     def _unfolded(self, x: Tensor) -> Tensor:
-        """`_folded`, undone."""
+        """The inverse of `_folded`."""
         return x.unflatten(1, (-1, self.patch)).transpose(2, 3).flatten(2) if self.patch > 1 else x
 
 

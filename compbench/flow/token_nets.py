@@ -1,4 +1,4 @@
-"""Velocity networks on patches: time and condition modulate the blocks, and a mixer decides what a patch sees.
+"""Velocity networks on patches: time and condition modulate the blocks, and a mixer determines what a patch sees.
 
     e = time(t) + sum_f e_f(c_f)
     h <- h + alpha * mix(gamma * LN(h) + beta),    h <- h + alpha' * mlp(gamma' * LN(h) + beta')
@@ -40,9 +40,9 @@ class TokenNet(nn.Module):
         width: channels of a token, divisible by 4.
         depth: blocks.
         patch: pixels of a token's side, which divide H and W.
-        mixer: what each block mixes places by.
-        prediction: what the output is, as of `VelocityNet`.
-        sample_steps: solver steps that its samples take.
+        mixer: how each block mixes positions.
+        prediction: meaning of the output, as in `VelocityNet`.
+        sample_steps: number of solver steps of its samples.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class AdaptiveBlock(nn.Module):
 
 
 class AllPlaces(nn.Module):
-    """Attention among all places of a map."""
+    """Attention between all positions of a map."""
 
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class AllPlaces(nn.Module):
 
 
 class Neighbours(nn.Module):
-    """A 3 x 3 convolution: each place sees itself and its eight neighbours; beyond the border is nothing."""
+    """A 3 x 3 convolution: each position sees itself and its eight neighbours, with zeros outside of the map."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -125,24 +125,24 @@ class Neighbours(nn.Module):
 
 
 def velocity_of(output: Tensor, x_t: Tensor, t: Tensor, prediction: Prediction) -> Tensor:
-    """The velocity that a network's output (B, *D) at x_t (B, *D) and t (B,) means, as `VelocityNet` has it."""
+    """The velocity from a network's output (B, *D) at x_t (B, *D) and t (B,), as in `VelocityNet`."""
     if prediction == "velocity":
         return output
     return (output - x_t) / (1 - per_sample(t, x_t)).clamp(min=SHORTEST_TIME_LEFT)
 
 
 def token_net(problem: Problem, mixer: Mixer, *, tokens: int, depth: int, step: int) -> TokenNet:
-    """The untrained network of a problem, of `monolithic_net`'s number of parameters.
+    """The untrained network of a problem, with as many parameters as `monolithic_net`.
 
     Args:
-        problem: its samples are images.
+        problem: a problem whose samples are images.
         mixer: what a patch sees, block by block.
-        tokens: most patches along a side.
-        depth: blocks.
-        step: of the widths that are tried: multiples of 4, and of what the mixer needs.
+        tokens: largest number of patches along a side.
+        depth: number of blocks.
+        step: step of the tried widths: a multiple of 4, and of what the mixer needs.
 
     Raises:
-        Refused: its samples are no images.
+        Refused: the samples are not images.
     """
     if problem.event.kind != "image":
         raise Refused(f"a network on patches makes images, this task asks for {problem.event.kind}s.")
@@ -164,7 +164,7 @@ def token_net(problem: Problem, mixer: Mixer, *, tokens: int, depth: int, step: 
 
 
 def patch_of(shape: tuple[int, ...], num_tokens: int) -> int:
-    """The smallest patch that divides an image's sides (C, H, W) into at most so many tokens each.
+    """The smallest patch that divides an image's sides (C, H, W) into at most `num_tokens` tokens each.
 
     Raises:
         CompbenchError: there is none.

@@ -84,20 +84,21 @@ def train(
     Args:
         net: the network, anywhere; it is moved to the context's device.
         loss: (net, batch, generator) -> scalar.
-        silo: where batches come from, of any kind that the loss understands.  One with a method `seek(step)` is given the
-            step that a resumed fit goes on from.
+        silo: source of batches, of any kind that the loss understands.  If it has a method `seek(step)`, a resumed fit calls it
+            with its first step.
         budget: steps, batch size, learning rates, EMA decay, clip.
         ctx: device, precision, generator, checkpoints, progress, cancellation.
-        weight_decay: AdamW's; 0 makes it Adam.
-        fast: False is the plain reference: fp32, eager, contiguous, one parameter at a time.
-        twice: the loss holds a gradient of the network, which is then differentiated twice: torch cannot compile that.
+        weight_decay: AdamW's weight decay; 0 makes it Adam.
+        fast: False selects the plain reference: fp32, eager, contiguous, one parameter at a time.
+        twice: whether the loss contains a gradient of the network, so that it is differentiated twice, which torch cannot
+            compile.
 
     Returns:
         `net` with averaged weights, in eval mode.
 
     Raises:
         Cancelled: the run was asked to stop; its checkpoint is saved.
-        CompbenchError: the loss is not finite, naming the step.
+        CompbenchError: the loss is not finite; the message names the step.
     """
     trainer = _Trainer(net, budget, ctx, weight_decay=weight_decay, fast=fast)
     velocity = compiled(net, ctx) if fast and not twice else net
@@ -129,7 +130,7 @@ def train(
 
 
 class _Trainer:
-    """What a fit carries from step to step, all of which a checkpoint keeps: weights, moments, average, generators."""
+    """The state of a fit, all of which a checkpoint keeps: weights, moments, average, generators."""
 
     def __init__(self, net: nn.Module, budget: Budget, ctx: Context, *, weight_decay: float, fast: bool) -> None:
         self.net, self.budget, self.ctx, self.fast = net, budget, ctx, fast
@@ -152,13 +153,13 @@ class _Trainer:
         return self.ctx.autocast() if self.fast else nullcontext()
 
     def laid_out(self, batch: Any) -> Any:
-        """The batch with its images as the network's convolutions want them."""
+        """The batch with its images in the layout that suits the network's convolutions."""
         if self.memory_format is torch.contiguous_format:
             return batch
         return type(batch)(*(part.contiguous(memory_format=self.memory_format) if part.ndim == 4 else part for part in batch))
 
     def update(self, loss: Tensor, step: int) -> None:
-        """One step of the optimiser and of the average; nothing here waits for the device."""
+        """One step of the optimiser and of the average, without waiting for the device."""
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, self.budget.gradient_clip, foreach=self.fast)
         for group in self.optimiser.param_groups:
@@ -174,7 +175,7 @@ class _Trainer:
                     mean.lerp_(parameter, weight)
 
     def save(self, step: int) -> None:
-        """Leave a checkpoint from which `step` is the next one."""
+        """Save a checkpoint after which `step` is the next step."""
         tensors = {"generator": self.ctx.generator.get_state(), "device_generator": self.generator.get_state()}
         tensors |= _global_generators(self.ctx.device)
         for name, parameter, mean in zip(self.names, self.parameters, self.average, strict=True):
@@ -184,7 +185,7 @@ class _Trainer:
         self.ctx.checkpoints.save(tensors, {"step": step})
 
     def resume(self) -> int:
-        """Take up the last checkpoint, if there is one; returns the next step."""
+        """Load the last checkpoint, if there is one; return the next step."""
         found = self.ctx.checkpoints.load()
         if found is None:
             return 0
@@ -233,7 +234,7 @@ def _check_finite(losses: Tensor, step: int) -> None:
 
 
 def _like(parameter: Tensor, value: Tensor) -> Tensor:
-    """A stored moment on the parameter's device and with its strides, which fused kernels take for granted."""
+    """A stored moment on the parameter's device and with its strides, which fused kernels require."""
     if value.shape != parameter.shape:
         return value.to(parameter.device)  # the step count
     return torch.empty_like(parameter, requires_grad=False).copy_(value)

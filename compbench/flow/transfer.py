@@ -1,4 +1,4 @@
-"""Transfers of numbers from the host to a device for which no loop has to wait."""
+"""Copy numbers from the host to a device without making a loop wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def send(x: Tensor, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def numbers(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """`torch.tensor(values)` on a device: copied there the first time, and the same tensor ever after.  Not to be written to."""
+    """`torch.tensor(values)` on a device, copied at the first call and then cached.  Do not write to the result."""
     import torch
 
     with torch.inference_mode(False):

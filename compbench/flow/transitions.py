@@ -37,17 +37,17 @@ def transition_step(
     log_density: LogDensity | None = None,
     last_noise: bool = True,
 ) -> Step:
-    """A step by S's own kernel, weighted by the members' kernels or by their densities, which are right at any step.
+    """A step by S's own kernel, weighted by the members' kernels or by their densities, which are exact for any step size.
 
     Args:
-        composed: S and its gap, of a composition whose weights sum to one.
-        path: of its scores.
-        num_steps: even steps from noise to data.
+        composed: S and its gap, for a composition whose weights sum to one.
+        path: path of its scores.
+        num_steps: number of even steps from noise to data.
         edge: times stay this far from 0 and 1.
-        generator: of the steps' noise, on the swarm's device.
-        log_density: log p up to a constant, where it is known.
-        last_noise: whether the last step draws from its kernel too; else it ends at the kernel's mean.  Weights by kernels do not
-            depend on x' and stay what they are; weights by densities need the draw.
+        generator: draws the steps' noise, on the swarm's device.
+        log_density: log p up to a constant, if it is known.
+        last_noise: whether the last step draws from its kernel too; otherwise it ends at the kernel's mean.  Weights by kernels
+            do not depend on x' and do not change; weights by densities need the draw.
     """
     table = levels(path, num_steps, edge)
 
@@ -79,7 +79,7 @@ def kernel(before: Level, after: Level) -> tuple[float, float]:
 
 
 def log_density_of(members: Members) -> LogDensity | None:
-    """The composition's own log density, where its members' are known."""
+    """The composition's own log density, if its members' densities are known."""
     each = members.log_densities
     if each is None:
         return None

@@ -31,8 +31,8 @@ def velocity_method(
     """A method that differs from others only in its network.
 
     Args:
-        name: of the method.
-        settings: its settings.
+        name: name of the method.
+        settings: class of its settings.
         build: (settings, problem) -> untrained network (x_t (B, *D), t (B,), conditions (B, F)) -> velocity (B, *D); its
             `sample_steps` are the solver's.
         kinds: event kinds that it works on.
