@@ -87,7 +87,7 @@ def find_images(folder: Path, entries: list[Entry]) -> list[Path]:
 
 
 def fingerprint(folder: Path) -> str:
-    """SHA-256 of the table and the list of test images, 32 hex digits; it stands for the 45 GB of images."""
+    """SHA-256 of the table and the list of test images, 32 hex digits, in place of a hash of 45 GB of images."""
     digest = hashlib.sha256()
     for name in (TABLE, TEST_LIST):
         path = folder / "chest" / name

@@ -27,7 +27,7 @@ PHANTOM_VERSION = 1
 
 
 class TrainingSet(NamedTuple):
-    """All training images: as they are stored (N, ...), their label sets (N, 14), and stored -> float32 in [-1, 1]."""
+    """All training images: stored images (N, ...), their label sets (N, 14), and a function stored -> float32 in [-1, 1]."""
 
     stored: Tensor
     labels: Tensor
@@ -109,7 +109,7 @@ class OfficialRadiographs:
 
     @staticmethod
     def _images(entries: list[chest_files.Entry], side: int, ctx: TaskContext) -> Tensor:
-        """All images at one size, from the cache if they were scaled before (112,120 images take some 20 minutes)."""
+        """All images at one size, from the cache if they were scaled before (112,120 images take about 20 minutes)."""
         name = f"chest-{side}-{chest_files.fingerprint(ctx.data)}.safetensors"
         path: Path = ctx.cache / FROM_DATA / name
         with held(path):

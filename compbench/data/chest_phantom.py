@@ -224,7 +224,7 @@ def pneumonia(chest: Chest, image: Tensor, u: Tensor) -> Tensor:
 
 
 def pneumothorax(chest: Chest, image: Tensor, u: Tensor) -> Tensor:
-    """Air beside the lung: black at the apex and the outer wall, and the thin white line of the pleura."""
+    """Air next to the lung: black at the apex and the outer wall, and the thin white line of the pleura."""
     inside, across = _lung_of(chest, u)
     pleura = across - (0.15 + 0.25 * u[:, 1:2]) - 0.9 * (chest.down - 0.25)
     line = torch.exp(-((pleura / 0.10) ** 2)) * inside

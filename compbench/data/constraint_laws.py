@@ -112,7 +112,7 @@ class BlockLaw(NamedTuple):
         return -self.dimension / variance + (alpha / variance) ** 2 * (self.dimension - squares)
 
     def violations(self, signs: Tensor) -> Tensor:
-        """How many blocks of some signs (N, D) are none of their patterns, (N,)."""
+        """Number of blocks of signs (N, D) that match none of their patterns, (N,)."""
         return torch.stack([(~own.matches(signs)).sum(1) for own in self.blocks]).sum(0)
 
 
@@ -131,12 +131,12 @@ def laws_of(puzzle: Puzzle) -> dict[Combination, BlockLaw]:
 
 
 def violations(laws: Iterable[BlockLaw], signs: Tensor) -> Tensor:
-    """How many blocks of some laws the signs (N, D) break, (N,): with all laws of a puzzle, 0 is a valid answer."""
+    """Number of blocks of some laws that signs (N, D) violate, (N,); with all laws of a puzzle, 0 means a valid answer."""
     return torch.stack([law.violations(signs) for law in laws]).sum(0)
 
 
 class BlockOracle:
-    """What the laws of the seen combinations really are, as `compbench.flow.scores.Oracle` has it.
+    """The exact laws of the seen combinations, as a `compbench.flow.scores.Oracle`.
 
     Args:
         laws: of the base and of each constraint alone.

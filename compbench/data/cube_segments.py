@@ -97,7 +97,7 @@ def windows(observations: numpy.ndarray, *, last: int = WINDOW - 1) -> list[int]
 
 
 def _release(lifted: numpy.ndarray, at_rest: numpy.ndarray, is_open: numpy.ndarray, start: int) -> int | None:
-    """The first step after `start` at which a lifted cube lies still and is let go; None if the episode ends before."""
+    """The first step after `start` at which a lifted cube lies still and is released; None if the episode ends before."""
     lift = _first(lifted, start)
     while lift is not None:
         landing = _first(at_rest, lift)

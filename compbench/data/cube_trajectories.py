@@ -79,7 +79,7 @@ def check_installed() -> None:
 
 
 def choose(folder: Path, asked: str) -> Source:
-    """The official file where it is present, else the oracle.
+    """The official file if it is present, else the oracle.
 
     The fingerprint of a file depends only on its content, so a copy on another machine counts as the same data.
 
@@ -166,7 +166,7 @@ def _made(path: Path, numbers: range, seed: int, num_workers: int, progress: Cal
 
 
 def read(path: Path) -> Trajectories:
-    """Read an .npz of observations, actions and terminals; whatever else it holds is left alone.
+    """Read observations, actions and terminals from an .npz; other arrays in it are ignored.
 
     Raises:
         CompbenchError: it cannot be read, or its arrays are not trajectories of this task.

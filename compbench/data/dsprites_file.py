@@ -89,7 +89,7 @@ def blocks(path: Path) -> Iterator[numpy.ndarray]:
 
 
 def wrong_pixels(path: Path, *, progress: Callable[[int], None] = lambda done: None) -> tuple[int, int]:
-    """How far the renderer is from the official file: wrong pixels in all, and images that have any.
+    """The renderer's deviation from the official file: number of wrong pixels, and of images with wrong pixels.
 
     Args:
         path: the official npz.

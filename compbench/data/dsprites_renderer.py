@@ -116,7 +116,7 @@ class DSpritesRenderer:
         return pixels + 0.5 - centres[:, None], pixels
 
     def _inside(self, shape: Tensor, size: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
-        """Which places (B, 1, W) x (B, W, 1) from the sprite's centre lie within its outline, bool (B, W, W)."""
+        """Which offsets (B, 1, W) x (B, W, 1) from the sprite's centre lie within its outline, bool (B, W, W)."""
         cosine, sine = (part[:, None, None] for part in (angle.cos(), angle.sin()))
         u = cosine * across + sine * down
         v = cosine * down - sine * across

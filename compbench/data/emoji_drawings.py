@@ -124,7 +124,7 @@ def sequence(role: str, person: str, tone: str) -> tuple[int, ...]:
 
 
 def choose(folder: Path, asked: str, font: str = FONT) -> Source:
-    """The font where it is found, in the data folder or among the machine's fonts.
+    """The font, from the data folder or from the machine's fonts.
 
     Args:
         folder: compbench's data folder.
@@ -152,7 +152,7 @@ def located(folder: Path, font: str = FONT) -> Path:
 
 
 def drawings(path: Path) -> Drawings:
-    """All pictures of a font, decoded once a process.
+    """All pictures of a font, decoded once per process.
 
     Raises:
         CompbenchError: the file is not a colour font of pictures, or lacks some of these.

@@ -48,7 +48,7 @@ class SourceOracle:
     def composed(self, members: Sequence[tuple[float, Combination]]) -> Callable[[Tensor, float, float], tuple[Tensor, Tensor]]:
         """S = sum_a w_a s_a and its gap |S|^2 - sum_a w_a |s_a|^2 as one function of (x (N, D), alpha, sigma).
 
-        Gaussians around 0 have scores -x / v, so both are a number an axis; mixtures share the distances to the components.
+        Gaussians around 0 have scores -x / v, so both need one number per axis; mixtures share the distances to the components.
 
         Raises:
             CompbenchError: weights whose product of Gaussians is not integrable (theorem 1).

@@ -69,7 +69,7 @@ def choose(data: Path, asked: str) -> Source:
 
 @lru_cache(maxsize=1)
 def drawn() -> numpy.ndarray:
-    """All letters, white on black, uint8 (letters, typefaces, weights, slants, sizes, 40, 40): pictures with their margin."""
+    """All letters with their margins, white on black, uint8 (letters, typefaces, weights, slants, sizes, 40, 40)."""
     import numpy
     from PIL import Image, ImageDraw, ImageFont
 

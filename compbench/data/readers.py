@@ -79,7 +79,7 @@ def open_official(
 
 
 def load(file: LatticeFile, device: torch.device, *, progress: Progress = lambda stage, done, total: None) -> Tensor:
-    """All images of a file in one tensor (N, H, W, 3) uint8 on the device, filled in blocks: never twice in memory."""
+    """All images of a file in one tensor (N, H, W, 3) uint8 on the device, filled in blocks, so that memory holds no copy."""
     resident = torch.empty((file.count, *SHAPE), dtype=torch.uint8, device=device)
     done = 0
     for block in _blocks(file):

@@ -41,7 +41,7 @@ SAMPLES = 3
 """Rays per pixel and axis."""
 
 FOCAL = 68.6
-"""In pixels: a vertical field of view of 50 degrees."""
+"""Focal length in pixels, for a vertical field of view of 50 degrees."""
 EYE_HEIGHT, EYE_RADIUS = 0.75, 2.5
 ROOM_HALF, WALL_HEIGHT = 3.5, 2.0
 SKY = (153 / 255, 226 / 255, 249 / 255)
@@ -62,7 +62,7 @@ class Hit(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """What each ray of a case sees: masks (R,) and the coordinates that its light depends on.
+    """The surface that each ray of a case hits: masks (R,), and the coordinates that its light depends on.
 
     Attributes:
         floor, wall, object, sky: which material it is; exactly one is true.

@@ -63,7 +63,7 @@ class SpritesRenderer:
         return image.round().to(torch.uint8)
 
     def coverage(self, sprite: Tensor) -> Tensor:
-        """How much of each pixel a sprite (B, 5) covers, (B, side, side) in [0, 1]."""
+        """The share of each pixel that a sprite (B, 5) covers, (B, side, side) in [0, 1]."""
         x, y, shape, size, _ = sprite.unbind(1)
         across, down = (self._pixels - self._places[place][:, None] for place in (x, y))
         radius = self._radii[size]

@@ -1,4 +1,4 @@
-"""A distance that sees which picture was asked for: the Frechet distance of pictures and conditions together.
+"""A distance that depends on the requested condition: the Frechet distance of pictures and conditions together.
 
 fjd_imagenet  Frechet distance of pictures and conditions together, in EfficientNet-Lite0's features
 """
@@ -35,7 +35,7 @@ def joint_frechet_distance(features: dict[str, numpy.ndarray], conditions: dict[
     which wrong pairs lose.  DeVries et al. 2019, section 3.
 
     Args:
-        features: of "real", "generated" and "floor".
+        features: features of "real", "generated" and "floor".
         conditions: their full conditions, each (N, F) of whole numbers from 0.
 
     Returns:

@@ -26,7 +26,7 @@ class JudgeSettings:
     Attributes:
         architecture: "plain" is four strided convolutions; "pooled" adds batch norm, max pooling and dropout.
         width: channels of the first layer.
-        num_steps, batch_size, learning_rate: of its training (AdamW, one cycle).
+        num_steps, batch_size, learning_rate: settings of its training (AdamW, one cycle).
     """
 
     architecture: Literal["plain", "pooled"] = "plain"
@@ -102,8 +102,8 @@ def train_judge(
         batches: draws training images.
         sizes: number of values of each factor.
         settings: network and training.
-        generator: initial weights and data order; torch's global generator is left as it was.
-        device: where it is trained and stays.
+        generator: source of initial weights and data order; torch's global generator is not changed.
+        device: device on which it is trained and stays.
         autocast: bf16 autocast.
         shape: (C, H, W) of the images.
         progress: called as progress(done, total).

@@ -34,7 +34,7 @@ def kid(
     Args:
         real, generated: features, (M, D) and (N, D).
         num_subsets: number of subsets.
-        subset_size: rows of each; at most those there are.
+        subset_size: rows of each subset; at most the rows of the smaller side.
         generator: draws the subsets.
 
     Returns:

@@ -28,11 +28,11 @@ LARGEST_SHIFT = 3
 
 
 class SmallJudge(nn.Module):
-    """Images to one classification a factor.
+    """Classify images, once per factor.
 
     Args:
         sizes: number of values of each factor.
-        channels: of the images.
+        channels: channels of the images.
     """
 
     def __init__(self, sizes: tuple[int, ...], channels: int) -> None:
@@ -75,9 +75,9 @@ def train_small_judge(
     Args:
         batches: draws uint8 images and conditions.
         sizes: number of values of each factor.
-        num_steps, batch_size, learning_rate: of AdamW under one cycle.
-        channels: of the images.
-        device: where it is trained and stays.
+        num_steps, batch_size, learning_rate: settings of AdamW with one cycle.
+        channels: channels of the images.
+        device: device on which it is trained and stays.
         progress: called as progress(done, total).
     """
     generator = Generator().manual_seed(0)
@@ -95,7 +95,7 @@ def train_small_judge(
             optimiser.step()
             cycle.step()
             progress(step + 1, num_steps)
-    return judge.half().float().eval().requires_grad_(False)  # as it will be stored
+    return judge.half().float().eval().requires_grad_(False)  # rounded as in the stored file
 
 
 def corrupted(x: Tensor, generator: Generator) -> Tensor:

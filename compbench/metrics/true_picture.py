@@ -16,7 +16,7 @@ class TruthScores(NamedTuple):
     Attributes:
         psnr: mean of 10 log10(255^2 / MSE) over samples, in dB; an exact one counts as MSE 1/4, which rounding may make.
         r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of the requests, 1 is the truth.
-        rank: mean place of the true picture among all pictures by distance to the sample; 1 is the nearest.
+        rank: mean rank of the true picture among all pictures by distance to the sample; 1 is the nearest.
         first: share of samples to which the true picture is the nearest.
         copied: share of samples that are a copy of a trained picture of another combination, and nearer to it than to the truth.
     """
@@ -33,9 +33,9 @@ def truth_scores(samples: Tensor, true: Tensor, pictures: Tensor, trained: Tenso
 
     Args:
         samples: uint8 (N, C, H, W).
-        true: of each sample the row of its true picture, (N,) long.
+        true: row of each sample's true picture, (N,) long.
         pictures: all pictures, uint8 (M, C, H, W).
-        trained: which of them were trained on, bool (M,); at least two.
+        trained: which pictures were trained on, bool (M,); at least two.
     """
     x, y = samples.flatten(1).double(), pictures.flatten(1).double()  # sums of whole numbers: exact
     squared = x.square().sum(1, keepdim=True) + y.square().sum(1) - 2 * x @ y.T  # (N, M)

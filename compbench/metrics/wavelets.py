@@ -1,4 +1,4 @@
-"""Distances of pictures without any network.
+"""Distances between pictures that need no network.
 
 fwd  Frechet distance of wavelet packets, in [0, 1] units
 """
@@ -49,7 +49,7 @@ def frechet_wavelet_distance(real: Tensor, generated: Tensor) -> float:
     Veeramacheneni, Wolter, Kuehne & Gall, Frechet Wavelet Distance, ICLR 2025; Haar, no logarithm.
 
     Args:
-        real, generated: uint8 images (N, C, H, W), taken to [0, 1]; sides that do not fit are filled up by their edge.
+        real, generated: uint8 images (N, C, H, W), scaled to [0, 1]; sides that are not a multiple are padded with their edge.
     """
     import torch
 

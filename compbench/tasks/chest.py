@@ -145,7 +145,7 @@ class OpenChest:
             self.radiographs = PhantomRadiographs(settings.side, settings.images, ctx)
 
     def problem(self, budget: Budget) -> Problem:
-        """The silos of radiographs; the split's seed decides which image lies where."""
+        """The silos of radiographs; the split's seed assigns images to silos."""
         import torch
 
         from compbench.data.silo_shards import TensorSilo, check_marginals, dirichlet_owners, iid_owners

@@ -187,7 +187,7 @@ class OpenDigits:
         self.train, self.reference = official_digits(ctx.data) if ctx.source.kind == "official" else embedded_digits()
 
     def problem(self, budget: Budget) -> Problem:
-        """The silos of coloured digits; the split's seed decides which image lies where."""
+        """The silos of coloured digits; the split's seed assigns images to silos."""
         import torch
 
         from compbench.data.coloured_digits import coloured

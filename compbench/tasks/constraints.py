@@ -41,7 +41,7 @@ MOST_GROUPS = 12
 
 
 class Settings(MethodSettings):
-    """What can be changed of these tasks by `--set task.NAME=VALUE`."""
+    """Settings of these tasks, for `--set task.NAME=VALUE`."""
 
     size: int = Field(ge=4, le=64, description="queens, vertices or variables")
     train_points: int = Field(10_000, ge=1, le=1_000_000, description="N: training answers of each source, drawn once a seed")

@@ -21,7 +21,7 @@ NUM_ANSWERS = {"smoke": 40, "quick": 200, "standard": 500, "paper": 500}
 MOST_CHANGES = 200
 """Greedy repair changes one answer so many times at most."""
 ENOUGH = 100
-"""With so many valid answers for each that is drawn, almost none is drawn twice."""
+"""With this many valid answers for each one drawn, almost none is drawn twice."""
 NUM_SHOWN, SIDE = 8, 132
 COLOURS = ((214, 69, 65), (58, 123, 213), (64, 160, 92), (170, 170, 170))
 """These colours draw the vertices; the last draws a vertex with no colour, or with two."""

@@ -177,7 +177,7 @@ class PlanningEvaluation:
         )
 
     def _ceilings(self) -> dict[str, dict[str, float]]:
-        """Of each split: the share of recorded segments that are feasible, and that succeed in each of `EXECUTIONS`."""
+        """For each split, the share of recorded segments that are feasible, and of those that succeed in each of `EXECUTIONS`."""
         facts = [of_definitions(type(self)), self.ctx.source.fingerprint, self.settings.model_dump(), self.preset, self.frames]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
         path = self.ctx.cache / f"planning-ceilings-{digest}.json"
@@ -225,7 +225,7 @@ def _planned_again(
     Args:
         stream: of the request.
         channels: of the first frame that are given.
-        frames: first frames that are given the cube's place, while it lies still.
+        frames: number of first frames in which the cube's position is given, while it lies still.
         condition: pairs, (N, 2).
         trials: trials to execute after a reset.
         states: the state after each reset, (11,); if a reset failed, its plan's own first state is given, and it will fail again.

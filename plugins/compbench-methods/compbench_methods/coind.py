@@ -31,7 +31,7 @@ from compbench.flow.train import train
 
 
 class Settings(PooledSettings):
-    ci_weight: float = Field(1.0, ge=0, le=1000, description="lambda of the penalty; the paper has 0.2 to 100, by the data")
+    ci_weight: float = Field(1.0, ge=0, le=1000, description="lambda of the penalty; the paper has 0.2 to 100, by data set")
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:

@@ -17,7 +17,7 @@ from compbench.flow.silos import evaluations_of_experts, network, sample_experts
 
 
 def routed(settings: LocalSettings, problem: Problem, trained: LocalExperts) -> Mixture:
-    """The experts, and the router that the silos' label counts give."""
+    """The experts, and the router from the silos' label counts."""
     router = LabelRouter(trained.counts, problem.space.sizes)
     return Mixture(trained.experts, router, sample_steps=problem.budget.sample_steps)
 

@@ -99,7 +99,7 @@ def chains(settings: OracleSettings | Settings, place: Place) -> mcmc.Settings:
     """The sampler's settings that follow from the method's settings."""
     own = {name: getattr(settings, name) for name in Chains.model_fields}
     exact = isinstance(settings, OracleSettings)
-    if exact or own["line_points"] == "auto":  # densities need no line
+    if exact or own["line_points"] == "auto":  # densities need no line integral
         own["line_points"] = 3 if place.planar and settings.kernel == "mala" and not exact else 2
     if own["num_levels"] == "auto":
         own["num_levels"] = place.num_steps if place.planar else NUM_LEVELS

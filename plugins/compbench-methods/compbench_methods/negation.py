@@ -45,7 +45,7 @@ def fit(settings: SliceSettings, problem: Problem, ctx: Context) -> nn.Module:
 def fit_independent(settings: IndependentSettings, problem: Problem, ctx: Context) -> VelocityNet:
     """Flow matching with masks and CoInD's penalty, on all training data."""
     if settings.inference != "composed":
-        raise Refused("NOT is had by composition alone; leave inference=composed.")
+        raise Refused("NOT works only by composition; leave inference=composed.")
     net = silos.network(settings, problem)
     train(net, one_against_rest_loss(settings.law, settings.ci_weight), problem.federation.pooled(), problem.budget, ctx)
     return net

@@ -63,7 +63,7 @@ class OracleSettings(score_models.WeightSettings):
     )
     trip_steps: int = Field(3, ge=1, le=1000, description="reverse steps of a trip from a noise level to the data")
     most_noise: float = Field(
-        1.5, gt=0, le=100, description="s = sigma / alpha of the second round's trip; the first one starts from noise alone"
+        1.5, gt=0, le=100, description="s = sigma / alpha of the second round's trip; the first round starts from pure noise"
     )
     least_noise: float = Field(0.5, gt=0, le=100, description="s of the last round's trip; rounds between are even in log s")
     end_noise: float = Field(0.05, gt=0, le=1, description="s at which trips end and energies are compared")
@@ -103,7 +103,7 @@ class EnergyNet(nn.Module):
     def __init__(self, dimension: int, sources: tuple[tuple[int, ...], ...], *, width: int, sample_steps: int) -> None:
         super().__init__()
         self.sources, self.sample_steps = sources, sample_steps
-        self.guidance: Guidance | None = None  # of the task; `build` gives it
+        self.guidance: Guidance | None = None  # the task's guidance, set by `build`
         sizes = [dimension + 1 + len(sources), width, width, width]
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
@@ -182,7 +182,7 @@ def exact(members: scores.Members) -> Composite:
 
 
 def time_of(noise: float) -> float:
-    """The time of the variance-preserving path at which sigma / alpha is so much, from log(1 + s^2) = -2 log alpha."""
+    """The time of the variance-preserving path at which sigma / alpha = `noise`, from log(1 + s^2) = -2 log alpha."""
     path = VariancePreservingPath()
     rise = path.beta_max - path.beta_min
     return 1 - (math.sqrt(path.beta_min**2 + 2 * rise * math.log1p(noise**2)) - path.beta_min) / rise
@@ -195,7 +195,7 @@ def noise_of(time: float) -> float:
 
 
 def between(most: float, least: float, count: int) -> list[float]:
-    """`count` noise levels from the most to the least, even in their logarithm; the most alone if it is one."""
+    """`count` noise levels from the largest to the smallest, even in their logarithm; only the largest if `count` is 1."""
     return [most * (least / most) ** (number / max(1, count - 1)) for number in range(count)]
 
 
@@ -204,7 +204,7 @@ def trip(composite: Composite, u: Tensor, noises: Sequence[float], generator: Ge
 
         u' = d + r^2 (u - d) + s' sqrt(1 - r^2) n,    d = u + s^2 grad_u log p,    r = s' / s
 
-    which is u' given u and the clean point d (Ho et al. 2020, equation 7).  The last step adds no noise unless it is asked to.
+    which is u' given u and the clean point d (Ho et al. 2020, equation 7).  By default the last step adds no noise.
     """
     for place, (before, after) in enumerate(pairwise(noises)):
         scale = math.sqrt(1 + before**2)  # 1 / alpha
@@ -217,7 +217,7 @@ def trip(composite: Composite, u: Tensor, noises: Sequence[float], generator: Ge
 
 
 def choose(log_density: Tensor, effective: float, generator: Generator) -> Tensor:
-    """Particles drawn by softmax(-E / temperature), (B, P): the least temperature that keeps ESS at this share of P, 1 for 0."""
+    """Particles drawn by softmax(-E / temperature), (B, P), at the least temperature that keeps ESS at this share of P (0: 1)."""
     count, size = log_density.shape
     gained = log_density - log_density.amax(1, keepdim=True)
     power = temper(torch.zeros_like(gained), gained, effective * size)
@@ -231,7 +231,7 @@ def minimise(composite: Composite, x0: Tensor, settings: OracleSettings, num_ste
         composite: the composition's log density and score.
         x0: each answer's first particle, (B, D).
         num_steps: evaluations of a particle; at least one round is made.
-        generator: of the other particles, the choices and the noise.
+        generator: draws the other particles, the choices and the noise.
     """
     count, size, end = len(x0), settings.num_particles, settings.end_noise
     first, rows = noise_of(EDGE), torch.arange(count, device=x0.device)
@@ -253,12 +253,12 @@ def minimise(composite: Composite, x0: Tensor, settings: OracleSettings, num_ste
 
 
 def num_rounds(settings: OracleSettings, num_steps: int) -> int:
-    """Rounds of a trip and an energy each that so many evaluations allow, at least one."""
+    """Number of rounds, each of a trip and an energy, that `num_steps` evaluations allow; at least one."""
     return max(1, num_steps // (settings.trip_steps + 1))
 
 
 def draw(composite: Composite, x0: Tensor, settings: OracleSettings, num_steps: int, generator: Generator) -> Tensor:
-    """Samples of a source alone, (B, D): its probability flow from x0, at even times.
+    """Samples of a single source, (B, D), by its probability flow from x0, at even times.
 
     u' = d + r (u - d), r = s' / s (Song et al. 2021, DDIM).  An answer is one particle here and not P, so it can take 1 +
     `trip_steps` times the steps: too few make samples narrower than their law.
