@@ -40,6 +40,8 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,79}$"
 
 
 class Frozen(BaseModel):
+    """Base of all written data: frozen, finite numbers, no unknown names."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 

@@ -121,6 +121,7 @@ def operations(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
+    """A duration in words: 12.3 s, 4.5 min or 6.7 h; "" if it is not known."""
     if seconds is None:
         return ""
     if seconds < 60:

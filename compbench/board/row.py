@@ -23,6 +23,8 @@ Kind = Literal["run", "ablation", "reference"]
 
 
 class Failure(NamedTuple):
+    """Runs that ended with the same status for the same reason, by their seeds."""
+
     status: str
     reason: str
     seeds: tuple[int, ...]

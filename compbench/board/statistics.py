@@ -23,11 +23,14 @@ UNNOTICED = 0.1
 
 
 class Interval(NamedTuple):
+    """The ends of a confidence interval."""
+
     low: float
     high: float
 
 
 def mean(values: Sequence[float]) -> float:
+    """The mean of at least one value, summed without rounding errors."""
     return math.fsum(values) / len(values)
 
 

@@ -185,4 +185,5 @@ def _transformed() -> bool:
 
 
 def no_working_compiler(graph: object, inputs: object) -> NoReturn:
+    """A backend of `torch.compile` that always fails, for a machine without a working compiler."""
     raise RuntimeError("no compiler works here; `compbench doctor` says what is missing")

@@ -19,6 +19,8 @@ MOST = 10**18
 
 
 class StoredCell(BaseModel):
+    """One case's exact facts and scores in a stored baseline."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     machine: str = Field("", description="torch version and CPU that produced the bytes and the hash")

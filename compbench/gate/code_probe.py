@@ -105,6 +105,7 @@ def gpu_parts(facts: CodeFacts) -> dict[str, str]:
 
 
 def main(path: str) -> None:
+    """Read the order in a file, and write the answer to the file that the order names."""
     order = json.loads(Path(path).read_text())
     facts = order.get("facts") or facts_here()
     found = gpu_parts(facts) if order["kind"] == "gpu" else codes(facts, foreign="facts" in order)

@@ -66,6 +66,7 @@ class Removal(NamedTuple):
 
 
 def status_of(path: Path) -> str:
+    """The status of a record's run; `UNKNOWN` if the file cannot be read."""
     found = glimpse(path)
     return UNKNOWN if found is None else found.status
 

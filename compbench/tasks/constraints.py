@@ -48,8 +48,10 @@ class Settings(MethodSettings):
 
 
 class RandomSettings(Settings):
-    density: float = Field(gt=0, le=20, description="neighbours of a vertex, or clauses a variable")
-    puzzle_seed: int = Field(0, ge=0, le=2**31, description="of the graph or the formula; the run's seed leaves it alone")
+    """Settings of puzzles on a random graph or formula."""
+
+    density: float = Field(gt=0, le=20, description="neighbours per vertex, or clauses per variable")
+    puzzle_seed: int = Field(0, ge=0, le=2**31, description="seed of the graph or the formula, independent of the run's seed")
 
 
 class Kind(NamedTuple):

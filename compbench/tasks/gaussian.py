@@ -50,10 +50,14 @@ class Settings(MethodSettings):
 
 
 class GaussianSettings(Settings):
+    """Settings of the tasks with a single Gaussian."""
+
     base_variance: float = Field(gt=0, le=1e6, description="variance of the base along each axis")
 
 
 class MixtureSettings(Settings):
+    """Settings of the tasks with a mixture of Gaussians."""
+
     means: Literal["code", "paper"] = Field(
         "code", description="second mean of gmm-ood: (9, 0) as in the authors' code, or (0, 0) as in their text"
     )

@@ -155,4 +155,5 @@ def weights(model: object) -> dict[str, Tensor]:
 
 
 def gap(one: Tensor, other: Tensor) -> str:
+    """The largest difference of two tensors, in words."""
     return f"up to {float((one - other).abs().max()):.3g}" if one.shape == other.shape else "their shapes"
