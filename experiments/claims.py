@@ -219,7 +219,7 @@ def counted(said: Sequence[str]) -> str:
     """How many orders there are, and what became of them."""
     settled, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
     orders = f"{len(said)} order{'' if len(said) == 1 else 's'}"
-    return f"of {orders} with records {settled} hold, {against} are reversed, the rest are open"
+    return f"of {orders} with records, {settled} hold, {against} are reversed and the rest are open"
 
 
 def line(cells: Iterable[str]) -> str:
@@ -229,7 +229,7 @@ def line(cells: Iterable[str]) -> str:
 
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
     """A paper's claims."""
-    heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "")
+    heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "verdict")
     lines = [line(heads), line(["---"] * len(heads))]
     for each, verdict in zip(found, said, strict=True):
         claim, p = each.claim, "" if each.p is None else f"{each.p:.2g}"

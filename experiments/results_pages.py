@@ -35,11 +35,16 @@ PRESET = "standard"
 COMMAND = "python experiments/results_pages.py"
 HEAD = f"<!-- `{COMMAND}` writes this file from leaderboards/records: do not edit it. -->"
 READ = (
-    "Filled dots are seeds of methods that *may be best*, hollow ones of methods shown to be worse; a bar is the interval of "
-    "the mean. The full line is the best answer that ignores the request, the dashed line real data."
+    "Each dot is a seed: filled if its method *may be best*, hollow if the method is shown to be worse. A bar is the interval of "
+    "the mean. The solid line is the best answer that ignores the request, the dashed line real data."
 )
 MAPS_READ = (
-    "The darker a cell, the more of its samples are right; held-out cells have a frame. Methods stand in the order of the table."
+    "The darker a cell, the more of its samples are right; held-out cells have a frame. Methods are in the order of the table."
+)
+SIDE_READ = (
+    "A cell has a mean over seeds, or a value for each seed. If a heading names several scores, a cell has them in this order. "
+    "A dash stands for a distance in another judge's features, which cannot be compared. *FD* is the Frechet distance in a "
+    "judge's features."
 )
 MOST_MAPS, MOST_CELLS = 4, 100
 """Maps of the front page, and cells of a lattice that is drawn for every method."""
@@ -68,7 +73,8 @@ def files(published: Published) -> dict[str, str]:
     texts |= {f"{FOLDER}/{task}.svg": maps(found) for task, found in cells.items()}
     axes = {task: [name for name, _ in catalogue[task].factors] for task in cells}
     texts |= {f"{FOLDER}/{family}.md": family_page(known, family, side[family], axes, records) for family in families}
-    devices = f"# Runs on two devices\n\n{HEAD}\n\nScores of runs of one spec on a CPU and on a GPU, which round differently.\n\n"
+    about = "Each row has the scores of one spec that ran on a CPU and on a GPU, which round differently."
+    devices = f"# Runs on two devices\n\n{HEAD}\n\n{about}\n\n"
     texts[f"{FOLDER}/processors.md"] = f"{devices}{on_two_devices(own)}\n"
     texts[PAGE] = front_page(known, families)
     return texts
@@ -101,27 +107,32 @@ def front_page(known: Known, families: Sequence[str]) -> str:
         (
             "seen.svg",
             "What is learnt and what is composed",
-            "A dot is a method at a task: seen combinations against unseen ones.",
+            "Each dot is a method on a task: its share attained on seen combinations against that on unseen ones.",
         ),
         (
             "recall.svg",
             "Accuracy against recall",
-            "A row with less than half of real data's recall draws means and may not be first.",
+            "A row with less than half of real data's recall draws means and cannot be best.",
         ),
         (
             "lattice.svg",
             "Which combinations fail",
-            "The hardest split of Shapes3D, shapes by hues: a framed cell is held out, a dark one right.",
+            "The hardest split of Shapes3D, shapes by hues: held-out cells have a frame, and dark cells have many right samples.",
         ),
         ("exact.svg", "Exact against learnt scores on the plane", "Hollow dots are targets far from the sources."),
-        ("silos.cost.svg", "What a score costs where data stay in silos", "Above what a silo sends, below training and samples."),
+        (
+            "silos.cost.svg",
+            "What a score costs where data stay in silos",
+            "The upper plots have what a silo sends, the lower ones the cost of training and samples.",
+        ),
     ]
     drawn = [f"## {title}\n\n![{title}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
     pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
     about = (
-        f"What the published runs at `{known.view.preset}` say. *May be best* is what no other method is shown to beat. "
-        f"Each family has a page with its tables, seeds and samples: {pages}. What was looked into along the way is in "
-        "[investigations](investigations/index.md), and [how to read a board](boards.md) explains the terms."
+        f"This page has the findings of the published runs at `{known.view.preset}`. A method *may be best* unless another one "
+        f"is shown to be better. Each family of tasks has a page with tables, seeds and samples: {pages}. "
+        "[How to read a board](boards.md) explains the terms, and [investigations](investigations/index.md) "
+        "answer single questions."
     )
     return "\n\n".join(["# Results", HEAD, about, "\n".join(said), *drawn]) + "\n"
 
@@ -149,12 +160,14 @@ def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, reco
     parts = [
         f"# Results: {family}",
         HEAD,
-        f"Runs at `{known.view.preset}`; costs are of the training and of {SAMPLES:,} samples.",
+        f"The runs are at `{known.view.preset}`. A cost is that of the training and of {SAMPLES:,} samples. *Share attained* is "
+        "the share of the way from the best answer that ignores the request to real data, *seen* is the same on seen "
+        "combinations, and *recall* is a share of real data's recall.",
     ]
     parts += ["## First places", first_places([answer for _, answer in own]), f"![forest plot]({family}.svg)", READ]
     parts += list(of_papers(known, tasks))
     if side:
-        parts += ["## Side by side", *side]
+        parts += ["## Side by side", SIDE_READ, *side]
     for question, answer in own:
         task = answer.section.task
         parts += [f"## {task}", question.asked.about, of_task(answer, records)]
@@ -209,7 +222,10 @@ def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
             claims, said = zip(*own, strict=True)
             shares = shares_of_examples(claims, Registry())
             yield f"## Claims of {paper}"
-            yield f"{counted(said).capitalize()}; *open* is neither, corrected within the paper.{' ' if shares else ''}{shares}"
+            yield (
+                f"{counted(said).capitalize()}, which means not significant after Holm's correction over the paper's claims. "
+                f"*A > B* claims that A is better than B, and *found* has the means of both.{' ' if shares else ''}{shares}"
+            )
             yield table(claims, said)
 
 

@@ -71,11 +71,11 @@ def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
 
 def asked_outright(known: Known) -> str:
     parts = [
-        f"with {part} {candidates(answer)}, first {code(answer.best[0].row.method)} with {answer.best[0].score}"
+        f"with {part}, {candidates(answer)}, and {code(answer.best[0].row.method)} has the best mean ({answer.best[0].score})"
         for part, task in SHAPES.items()
         if (answer := known.answer(task)) and answer.best
     ]
-    return f"Of Shapes3D's pairs of shape and hue a part was never seen: {'; '.join(parts)}." if parts else ""
+    return f"On Shapes3D some pairs of shape and hue are held out: {'; '.join(parts)}." if parts else ""
 
 
 def sliced(known: Known) -> str:
@@ -85,8 +85,8 @@ def sliced(known: Known) -> str:
     whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
     if not found:
         return ""
-    least = f", though it draws at least {percent(min(whole))} of what it saw" if whole else ""
-    return f"The best that adds scores of single factors around NULL reaches {listed(found)}{least}."
+    least = f", though they attain at least {percent(min(whole))} on seen combinations" if whole else ""
+    return f"Methods that add scores of single factors to the unconditional score have at best {listed(found)}{least}."
 
 
 def composing_is_not_learning(known: Known) -> str:
@@ -96,8 +96,8 @@ def composing_is_not_learning(known: Known) -> str:
     if not learnt:
         return ""
     return (
-        f"Learning is not composing: of {len(learnt)} pairs of a method and a task with {percent(LEARNT)} or more on seen "
-        f"combinations {len(lost)} have less than {percent(HALF)} on unseen ones."
+        f"Learning is not composing: {len(learnt)} pairs of a method and a task attain {percent(LEARNT)} or more on seen "
+        f"combinations, and {len(lost)} of them less than {percent(HALF)} on unseen ones."
     )
 
 
@@ -107,7 +107,10 @@ def not_learnt(known: Known) -> str:
     if not poor:
         return ""
     said = listed([f"{code(task)} (at best {percent(part)} of real data's score)" for task, part in sorted(poor)])
-    return f"No ranked method has learnt the seen combinations of {said}, so these tasks order learning rather than composing."
+    return (
+        f"No ranked method has learnt even the seen combinations of these tasks: {said}. They rank how well methods learn rather "
+        "than how well they compose."
+    )
 
 
 def means(known: Known) -> str:
@@ -119,8 +122,9 @@ def means(known: Known) -> str:
     tasks = listed(sorted({code(task) for task, _ in drawn}))
     recall = percent(top.row.recall or 0.0)
     return (
-        f"A judge's accuracy rewards blurred means: on {code(task)} {code(top.row.method)} has {top.score} with {recall} of real "
-        f"data's recall; {number(len(drawn))} rows on {tasks} have less than half of it and may not be first."
+        f"A judge's accuracy also rewards blurred means: on {code(task)} {code(top.row.method)} has {top.score}, but {recall} of "
+        f"real data's recall. On {tasks} {number(len(drawn))} rows have less than half of that recall, and such rows cannot be "
+        "best."
     )
 
 
@@ -132,7 +136,7 @@ def plane(known: Known) -> str:
     solved = [code(answer.section.task) for answer in answers if answer.verdict == "solved"]
     task = max(worse, key=lambda name: worse[name])
     of = next(len(answer.competing) for answer in answers if answer.section.task == task)
-    first = f"On the plane {listed(solved) or 'no target'} {'are' if len(solved) > 1 else 'is'} solved by learnt scores"
+    first = f"On the plane, methods with learnt scores solve {listed(solved) or 'no target'}"
     return f"{first}; on {code(task)} {worse[task]} of {of} methods end further from the target than the seen points are."
 
 
@@ -152,9 +156,9 @@ def particles(known: Known) -> str:
 
     near, far = ([one for one in learnt if one[0].claim.task.endswith(end)] for end in ("-id", "-ood"))
     return (
-        f"Weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} targets with exact "
-        f"scores, {settled(exact, ahead=True)} of them significantly; with learnt scores on {share_of(near, nearer)} among the "
-        f"sources ({settled(near, ahead=True)} significantly) and on {share_of(far, nearer)} far from them "
+        f"With exact scores, weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} "
+        f"targets ({settled(exact, ahead=True)} significantly). With learnt scores they do so on {share_of(near, nearer)} "
+        f"targets among the sources ({settled(near, ahead=True)} significantly) and on {share_of(far, nearer)} far from them "
         f"({settled(far, ahead=True)} significantly, and {settled(far, ahead=False)} significantly further away)."
     )
 
@@ -167,8 +171,8 @@ def bumps(known: Known) -> str:
     around = [entry for answer in answers.values() if (entry := leader(answer, SLICED))]
     most = percent(max(right for entry in around if (right := part_right(entry)) is not None)) if around else "none"
     return (
-        f"{named(good) or 'No method'} may be best wherever a bump was left out, centre or corner; what adds scores "
-        f"around NULL puts {most} of the bumps there at most."
+        f"{named(good) or 'No method'} may be best both with the centre and with a corner held out; methods that add scores of "
+        f"single factors to the unconditional score put at most {most} of the held-out bumps in the right place."
     )
 
 
@@ -177,12 +181,12 @@ def silos(known: Known) -> str:
     if digits is None or points is None or not digits.best or not points.best:
         return ""
     cheap, dear = digits.cheapest, max(digits.best, key=lambda entry: entry.cost or 0.0)
-    cost = f", the cheapest with {cheap.cost_words}" if cheap else ""
+    cost = f"; the cheapest takes {cheap.cost_words}" if cheap else ""
     if cheap and dear is not cheap:
-        cost += f" instead of {dear.cost_words}"
+        cost += f", the dearest {dear.cost_words}"
     return (
-        f"With the digits in ten silos {named(ranked(digits))} may be best ({digits.best[0].score}{cost}); with two silos of "
-        f"points {named(ranked(points))} ({points.best[0].score}; real data {points.real})."
+        f"With digits in ten silos {named(ranked(digits))} may be best ({digits.best[0].score}{cost}). With points in two silos "
+        f"{named(ranked(points))} may be best ({points.best[0].score}; real data {points.real})."
     )
 
 
@@ -193,8 +197,8 @@ def plans(known: Known) -> str:
     parts = [right for entry in answer.best if (right := part_right(entry)) is not None]
     between = f"{percent(min(parts))} to {percent(max(parts))}" if len(parts) > 1 else percent(parts[0])
     return (
-        f"Planning in two silos leaves {number(len(parts))} candidates, {named(ranked(answer))}: they reach {between} of the "
-        f"goals, and recorded plans have {answer.real}."
+        f"Planning with data in two silos: {named(ranked(answer))} may be best. They reach {between} of the goals, and recorded "
+        f"plans {answer.real.removesuffix(' reached')}."
     )
 
 
@@ -205,8 +209,8 @@ def orders(known: Known) -> str:
     holds, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
     papers = len({found.claim.paper for found, _ in known.claims})
     return (
-        f"Of {len(said)} orders that {number(papers)} papers state {holds} hold here, {against} are reversed and "
-        f"{len(said) - holds - against} stay open, corrected within each paper."
+        f"The {number(papers)} papers claim {len(said)} orders of two methods that we tested: {holds} hold here, {against} are "
+        f"reversed and {len(said) - holds - against} stay open, with Holm's correction over the claims of each paper."
     )
 
 
@@ -222,9 +226,9 @@ def devices(known: Known) -> str:
         return ""
     _, first, second, spec = max(gaps, key=lambda gap: gap[0])
     return (
-        f"The same seed may end elsewhere on another processor: of {number(len(gaps))} specs that ran on a CPU and on a GPU, "
-        f"{code(spec.method)} on {code(spec.task)} is furthest apart, {percent(first.value or 0.0)} "
-        f"and {percent(second.value or 0.0)}, so nothing here rests on one run."
+        f"One seed may give different scores on two processors: of {number(len(gaps))} specs that ran on a CPU and on a GPU, "
+        f"{code(spec.method)} on {code(spec.task)} differs most ({percent(first.value or 0.0)} and "
+        f"{percent(second.value or 0.0)}), so no conclusion here rests on a single run."
     )
 
 

@@ -177,7 +177,7 @@ def on_two_devices(records: Sequence[Record]) -> str:
 
 def _cells(table: Table, own: dict[str, dict[int, Record]]) -> list[str]:
     found = [[(q, _values(q, own[q.task])) for q in cell] for cell in table.cells]
-    return [", ".join(q.show(values, q.style) for q, values in cell if values) or NOT_COMPARED for cell in found]
+    return [", ".join(q.show(values, q.style) if values else NOT_COMPARED for q, values in cell) for cell in found]
 
 
 def _values(quantity: Quantity, by: dict[int, Record]) -> list[float]:
