@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 import torch
 from support import stand_in
+from support.stand_in import needs_newer_torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -153,6 +154,7 @@ def fake_gradients(parameters: list[Tensor]) -> Iterator[None]:
         yield
 
 
+@needs_newer_torch
 def test_the_captured_operations_hold_none_that_reads_a_number_on_the_host() -> None:
     """Under FakeTensorMode on "cuda", where a read raises as well."""
     problem = replace(TINY["image"].make(CPU), budget=LONGER)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.stand_in import needs_newer_torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
@@ -85,6 +86,7 @@ def check(name: str, kind: str, changes: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "changes"), QUICK)
+@needs_newer_torch
 def test_a_method_s_fit_compiles_to_one_graph_and_learns_the_same(name: str, kind: str, changes: dict[str, object]) -> None:
     check(name, kind, changes)
 

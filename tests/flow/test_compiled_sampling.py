@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.stand_in import needs_newer_torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
@@ -93,6 +94,7 @@ def check(name: str, kind: str, device: torch.device = CPU) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), QUICK.items())
+@needs_newer_torch
 def test_samples_of_compiled_networks_are_those_of_plain_ones(name: str, kind: str) -> None:
     check(name, kind)
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from reference.low_rank import decode_plainly
+from support.stand_in import needs_newer_torch
 from torch import Tensor
 
 from compbench.api.context import Batch, Context, NoCheckpoints
@@ -121,6 +122,7 @@ def refused_if_compiling(banded, *words: Tensor) -> Tensor:
     return banded(*words)
 
 
+@needs_newer_torch
 def test_a_compiled_step_uses_patches_and_its_gradients_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Traced as for a real compiler and run by torch's eager backend."""
     monkeypatch.setattr(low_rank, "banded_convolution", partial(refused_if_compiling, low_rank.banded_convolution))

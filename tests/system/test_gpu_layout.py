@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from support.stand_in import needs_newer_torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.decomposition import select_decomp_table
@@ -50,6 +51,7 @@ def test_a_narrow_norm_is_the_norm_rounded_once_with_statistics_in_fp32() -> Non
 
 
 @pytest.mark.parametrize("narrow", [False, True])
+@needs_newer_torch
 def test_a_compiled_step_keeps_its_images_in_bf16_whatever_type_norms_give(narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between forward and backward.  A norm is fused with the rounding before a convolution: narrow norms save no memory."""
     monkeypatch.setattr(gpu_layout, "_is_image_on_a_gpu", lambda x: x.ndim == 4)
@@ -137,6 +139,7 @@ def backward_counts() -> Counter[str]:
         return counted(gradients, *inputs)
 
 
+@needs_newer_torch
 def test_no_convolution_of_the_papers_network_gets_channels_first_images_on_a_gpu() -> None:
     with layout_kept():
         kept = forward_counts()
