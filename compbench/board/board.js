@@ -114,7 +114,7 @@ function rowHead(board, row, folds, key) {
   return node;
 }
 function seedsCell(row) {
-  const links = data.records ? row.records.map((name, i) => make("a", {href: `${data.records}/${encodeURIComponent(name)}.json`, title: name}, name.match(/\.s(\d+)\./)?.[1] ?? i)) : [];
+  const links = data.records ? row.records.slice(1).map(rest => row.records[0] + rest).map((name, i) => make("a", {href: `${data.records}/${encodeURIComponent(name)}.json`, title: name}, name.match(/\.s(\d+)\./)?.[1] ?? i)) : [];
   const text = row.seeds === row.runs ? String(row.seeds) : `${row.seeds} of ${row.runs}`;
   return make("td", {class: "inline", title: Object.entries(row.statuses).map(([s, n]) => `${n} ${s}`).join(", ")}, text, links.length ? make("small", {}, links.length > 1 ? " records of seeds " : " record of seed ", ...links.flatMap((a, i) => i ? [" ", a] : [a])) : "");
 }

@@ -13,8 +13,8 @@ const sheet = named => named.map(([name, uri]) => `${name}:url("${uri}")`).join(
 function cellGrid(board, sides) {
   const own = sides.filter((p, i) => sides.indexOf(p) === i), key = `cells ${board.id}`, facts = board.facts;
   const tiles = own.map((p, side) => { const found = new Map(); p.held.parts.forEach((part, k) => board.cells[part.cells].forEach((cell, place) => { const text = cell.join(); if (!found.has(text)) found.set(text, []); found.get(text).push([part, `--p${side}-${k}`, place, cell]); })); return found; });
-  const right = own.map(p => new Map((board.rows.find(r => r.method === p.method && r.variant === p.variant)?.heat || []).map(([cell, share]) => [cell.join(), share])));
-  const percent = (side, text) => right[side].has(text) ? `${Math.round(100 * right[side].get(text))} %` : "";
+  const right = own.map(p => heatOf(board.rows.find(r => r.method === p.method && r.variant === p.variant)));
+  const percent = (side, text) => right[side].has(text) ? `${right[side].get(text)} %` : "";
   const all = [...tiles[0].keys()], listed = unfolded.has(key) ? all : all.slice(0, CELLS_SHOWN);
   const figures = listed.map(text => {
     const columns = tiles[0].get(text).map(([part, name, place, cell], i) => { const other = tiles.slice(1).map(found => found.get(text)?.[i]); return make("span", {class: "stack"}, part.real ? tile(part, name, place, true) : "", tile(part, name, place, false), ...other.map(found => found ? tile(found[0], found[1], found[2], false) : make("span", {class: "tile"}))); });

@@ -114,12 +114,14 @@ function forestAxis(rows, primary) {
   return {low: Math.min(least, ...ends), high: Math.max(most, ...ends), ceiling};
 }
 
+// Percent of right samples by cell, "0,3" for the cell [0, 3].
+const heatOf = row => new Map((row?.heat || "").split(" ").filter(Boolean).map(part => part.split(":")).map(([cell, percent]) => [cell, Number(percent)]));
 // Cells of the factors that the holdout is about: seen, and held out; with a row, coloured by its share of right samples.
 function lattice(facts, row) {
   const [first, second] = facts.factors, rows = second ? first[1] : 1, columns = second ? second[1] : first[1];
   if (facts.factors.length > 2 || rows * columns > 4096) return null;
   const side = Math.max(2, Math.min(16, Math.floor(200 / Math.max(rows, columns)))), gap = side > 5 ? 1 : 0, held = new Set(facts.cells.map(String));
-  const heat = new Map((row ? row.heat : []).map(([cell, share]) => [String(cell), share]));
+  const heat = heatOf(row);
   const label = `lattice of ${facts.factors.map(([name, size]) => `${name.replaceAll("_", " ")} (${size})`).join(" by ")}: ${rows * columns - held.size} seen cells, ${held.size} held out`;
   const svg = draw("svg", {viewBox: `0 0 ${columns * side} ${rows * side}`, width: columns * side, height: rows * side, role: "img", "aria-label": label});
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) svg.append(draw("rect", {x: c * side, y: r * side, width: side - gap, height: side - gap, class: held.has(String(second ? [r, c] : [c])) ? "held" : "seen"}));
@@ -127,8 +129,8 @@ function lattice(facts, row) {
     const cell = String(second ? [Math.floor(i / columns), i % columns] : [i]), share = heat.get(cell);
     if (share === undefined) return;
     rect.setAttribute("class", held.has(cell) ? "heat held" : "heat seen");
-    rect.setAttribute("fill-opacity", (.12 + .88 * share).toFixed(2));
-    rect.append(draw("title", {}, `${cell.replace(",", ", ")} ${held.has(cell) ? "held out" : "seen"}: ${Math.round(100 * share)} % right`));
+    rect.setAttribute("fill-opacity", (.12 + .88 * share / 100).toFixed(2));
+    rect.append(draw("title", {}, `${cell.replace(",", ", ")} ${held.has(cell) ? "held out" : "seen"}: ${share} % right`));
   });
   const words = second ? `${first[0].replaceAll("_", " ")} ↓ ${second[0].replaceAll("_", " ")} →` : `${first[0].replaceAll("_", " ")} →`;
   return make("figure", {}, svg, make("figcaption", {}, heat.size ? `${words}: the fuller a cell, the more of its samples are right; grey is seen, brown is held out` : `${words}: grey seen, dark held out`));

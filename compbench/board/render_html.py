@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -281,7 +282,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
         "state": state(row) if row.kind != "ablation" else "ablation",
         "interval": [_short(span.low), _short(span.high)] if span else None,
         "span": f"{number(span.low)} to {number(span.high)}" if span else "",
-        "records": list(row.records),
+        "records": _prefixed(row.records),
         "timing": _timing(row.timing),
         "parameters": [row.parameters, count(row.parameters)],
         "evaluations": row.evaluations,
@@ -296,11 +297,17 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
     }
 
 
-def _heat(row: BoardRow) -> list[Json]:
-    """[cell, share of correct samples] of the primary score and of its counterpart on seen cells, over all seeds."""
+def _prefixed(names: Sequence[str]) -> list[str]:
+    """What the names begin with, then the rest of each."""
+    shared = os.path.commonprefix(names)  # noqa: RUF071  they are no paths
+    return [shared, *(name.removeprefix(shared) for name in names)]
+
+
+def _heat(row: BoardRow) -> str:
+    """Percent of correct samples by cell, as "0,3:67 0,4:0", over all seeds, by the primary score and its twin on seen cells."""
     both = (row.primary, row.primary.replace("heldout", "seen"))
     found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
-    return [[list(count.cell), round(count.right / count.n, 3)] for count in found if count.n]
+    return " ".join(f"{','.join(map(str, count.cell))}:{round(100 * count.right / count.n)}" for count in found if count.n)
 
 
 def _cell(cell: Cell | None, reason: str | None) -> object:
