@@ -32,7 +32,7 @@ def list_(word: str | None, matrix: bool, as_json: bool) -> None:
     \b
     compbench list
     compbench list methods                    a line for each; also tasks, metrics, executors
-    compbench list particles                  what has this word in its name, its summary or its family
+    compbench list particles                  names with this word in their name, summary or family
     compbench list --matrix
     compbench list --json | jq '.tasks[] | select(.data == "official") | .name'
 

@@ -70,7 +70,7 @@ def score(
     \b
     compbench score --task shapes3d-heavy --requests wanted.npz          conditions (N, F), noise x0, streams
     compbench score samples.npz --task shapes3d-heavy --name my-model    arrays `samples` (N, *D) and `conditions` (N, F)
-    compbench score folder --task shapes3d-heavy                         conditions.csv (a column a factor; `file`: pictures)
+    compbench score folder --task shapes3d-heavy                         conditions.csv (one column per factor; `file`: pictures)
     compbench score --weights model.safetensors --method factored --task shapes3d-heavy
 
     The evaluation is the same as a run's.  The record has level `samples only`: compbench did not see the training, so boards

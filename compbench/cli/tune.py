@@ -62,7 +62,7 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
 
     The task's own held-out combinations are never asked for: some of the seen ones are held out too, in the same pattern, and
     trials are compared by the energy score there.  If none can be held out, trials are compared on seen combinations, and
-    the file says so.  The first trial has the default settings.  The same command again goes on with a stopped study.
+    the file says so.  The first trial has the default settings.  The same command again continues a stopped study.
 
     Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
     """
