@@ -6,18 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compbench.api.context import Batch
-from compbench.api.factors import Holdout
 from compbench.api.interfaces import Source
 from compbench.data.lattices import Images, Lattice
 from compbench.data.sources import SOURCES, recorded_sha256
-from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
 from compbench.system.home import FROM_DATA
 
 if TYPE_CHECKING:
     import torch
-    from torch import Generator, Tensor
 
 
 def choose_source(lattice: Lattice, folder: Path, asked: str) -> Source:
@@ -88,34 +84,3 @@ def _renderer_class(lattice: Lattice) -> Any:
     from compbench.data.shapes3d_renderer import Shapes3DRenderer
 
     return Shapes3DRenderer
-
-
-class ImageSilo:
-    """The seen part of a factor grid as training data; images are indexed on the device, without workers or I/O.
-
-    Args:
-        images: fine combinations -> uint8 images.
-        fine: the holdout on the data's own factor grid, from which examples are drawn.
-        condition: fine combinations (B, F) -> the conditions that methods see.
-        device: device of the batches.
-        size: number of seen images.
-    """
-
-    name = "all"
-
-    def __init__(
-        self,
-        images: Images,
-        fine: Holdout,
-        condition: Callable[[Tensor], Tensor],
-        device: torch.device,
-        size: int,
-    ) -> None:
-        self._images, self._fine, self._condition, self._device = images, fine, condition, device
-        self.size = size
-
-    def batch(self, size: int, generator: Generator) -> Batch:
-        """Seen images in [-1, 1], drawn uniformly with replacement, and their conditions."""
-        fine = self._fine.draw(size, generator, heldout=False)
-        x1 = send(self._images(fine), self._device).float().div_(127.5).sub_(1)
-        return Batch(x1, send(self._condition(fine), self._device))

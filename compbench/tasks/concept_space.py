@@ -10,21 +10,18 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from compbench.api.factors import Factor, FactorSpace
 from compbench.api.hookspecs import hookimpl
-from compbench.api.interfaces import Budget, Event, Score, Source, Task, TaskContext
+from compbench.api.interfaces import Budget, Event, Source, Task, TaskContext
 from compbench.system.errors import CompbenchError
 from compbench.tasks.cmnist import BUDGETS as DIGIT_BUDGETS
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
-from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
+from compbench.tasks.lattice_images import JudgedLattice, Lattices, Referee, binned
 from compbench.tasks.real_pictures import of_lattice
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EVENT = Event("image", (3, 28, 28))
 FINE = FactorSpace(
@@ -104,7 +101,7 @@ def embedded(folder: Path, asked: str) -> Source:
     return Source("embedded", "concepts renderer", "concepts-1")
 
 
-def open_concepts(lattices: Lattices, settings: Settings, ctx: TaskContext) -> OpenLattice:
+def open_concepts(lattices: Lattices, settings: Settings, ctx: TaskContext) -> JudgedLattice:
     """The task with its renderer."""
     from compbench.data.concepts_renderer import ConceptsRenderer
     from compbench.metrics.judge import JudgeSettings
@@ -112,13 +109,8 @@ def open_concepts(lattices: Lattices, settings: Settings, ctx: TaskContext) -> O
 
     steps, width = {"smoke": (60, 16), "quick": (400, 16), "standard": (400, 16), "paper": (3000, 32)}[ctx.preset]
     signals = {"colour_signal": settings.colour_signal, "size_signal": settings.size_signal}
-    referee = Referee(f"concepts {signals}", JudgeSettings(settings.judge, width, steps, 64), DIGIT_SIZES[ctx.preset], no_more)
-    return OpenLattice(ConceptsRenderer(**signals, device=ctx.device), lattices, EVENT, referee, GUIDANCE, ctx)
-
-
-def no_more(asked: Tensor, samples: Tensor, split: str) -> list[Score]:
-    """No further scores: the judges' scores are enough."""
-    return []
+    referee = Referee(f"concepts {signals}", JudgeSettings(settings.judge, width, steps, 64), DIGIT_SIZES[ctx.preset])
+    return JudgedLattice(ConceptsRenderer(**signals, device=ctx.device), lattices, EVENT, referee, GUIDANCE, ctx)
 
 
 @hookimpl

@@ -25,7 +25,7 @@ from compbench.data.lattice import choose_source
 from compbench.data.lattices import DSPRITES
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
-from compbench.tasks.lattice_images import Lattices, OpenLattice, Referee, binned
+from compbench.tasks.lattice_images import JudgedLattice, Lattices, Referee, binned
 from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def choose(folder: Path, asked: str) -> Source:
     return source
 
 
-def open_sprites(lattices: Lattices, settings: Settings, ctx: TaskContext) -> OpenLattice:
+def open_sprites(lattices: Lattices, settings: Settings, ctx: TaskContext) -> JudgedLattice:
     """The task with its renderer or file open."""
     from compbench.tasks.dsprites_evaluation import JUDGES, overlap_scores
     from compbench.tasks.image_evaluation import SIZES
@@ -152,7 +152,7 @@ def open_sprites(lattices: Lattices, settings: Settings, ctx: TaskContext) -> Op
         SIZES[ctx.preset],
         partial(overlap_scores, images=images, lattices=lattices),
     )
-    return OpenLattice(images, lattices, EVENT, referee, GUIDANCE, ctx)
+    return JudgedLattice(images, lattices, EVENT, referee, GUIDANCE, ctx)
 
 
 def sprites(ctx: TaskContext) -> Images:

@@ -14,31 +14,25 @@ Compositional Flow Matching with Factored Velocity Fields (FVF), sections 3.1 an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import Field
 
 from compbench.api.factors import Factor, FactorSpace, Holdout
-from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
-from compbench.api.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Task, TaskContext
-from compbench.data.lattice import ImageSilo, choose_source, open_images
+from compbench.api.interfaces import Budget, Event, Task, TaskContext
+from compbench.data.lattice import choose_source, open_images
 from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
-from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
-from compbench.tasks.real_pictures import of_evaluation
+from compbench.tasks.lattice_images import JudgedLattice, Lattices, Referee
+from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
-    import torch
     from torch import Generator, Tensor
-
-    from compbench.data.lattices import Images
-    from compbench.tasks.image_evaluation import ImageEvaluation
 
     class JudgeSettings(Protocol):
         """Settings that name the judges' architecture."""
@@ -48,6 +42,7 @@ if TYPE_CHECKING:
 
 
 CITATION = "Compositional Flow Matching with Factored Velocity Fields"
+EVENT = Event("image", (3, 64, 64))
 SHAPES = ("cube", "cylinder", "sphere", "capsule")
 PATTERNS: dict[str, Callable[[int, int], bool]] = {
     "light": lambda a, b: (a + b) % 4 == 0,
@@ -131,29 +126,6 @@ def condition_space(lattice: Lattice, axis_bins: int) -> FactorSpace:
     return FactorSpace(Factor(name, size, values.get(name, ())) for name, size in zip(lattice.factors, sizes, strict=True))
 
 
-def to_condition(fine: Tensor, lattice: Lattice, space: FactorSpace) -> Tensor:
-    """Conditions (B, F') of fine combinations (B, F): axes become bins, and factors that `space` lacks are dropped."""
-    import torch
-
-    columns = []
-    for factor in space.factors:
-        position = lattice.factors.index(factor.name)
-        columns.append(fine[:, position] // (lattice.sizes[position] // factor.size))
-    return torch.stack(columns, dim=1)
-
-
-def to_fine(condition: Tensor, lattice: Lattice, space: FactorSpace, generator: Generator) -> Tensor:
-    """Fine combinations drawn uniformly among those of full conditions: a random position in each bin."""
-    import torch
-
-    columns = []
-    for position, factor in enumerate(space.factors):
-        width = lattice.sizes[position] // factor.size
-        offset = torch.randint(width, (len(condition),), generator=generator)
-        columns.append(condition[:, position] * width + offset)
-    return torch.stack(columns, dim=1)
-
-
 def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) -> Task:
     """A task of the family; `pattern` is light, medium, heavy or extend.
 
@@ -184,11 +156,11 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
         + (f"adding {ADDED[lattice.name]}" if extend else said(settings, f"{pattern} holdout")),
         space=space,
         holdout=holdout,
-        event=Event("image", (3, 64, 64)),
+        event=EVENT,
         budgets=found,
         source=lambda folder, asked: choose_source(lattice, folder, asked),
-        open=partial(OpenImages, lattice, pattern, settings, space, holdout),
-        real_pictures=of_evaluation,
+        open=partial(open_task, lattice, settings, space, holdout, added=ADDED[lattice.name] if extend else ""),
+        real_pictures=of_lattice,
         primary=f"all_accuracy_{ADDED[lattice.name].replace(' ', '_')}" if extend else "heldout_accuracy",
         version=2,
         extends=ADDED[lattice.name] if extend else "",
@@ -223,85 +195,48 @@ def _paper_notes(lattice: Lattice, *, extend: bool) -> list[str]:
     return notes
 
 
-class OpenImages:
-    """A task with its data loaded."""
+class ImageLattices(Lattices):
+    """The factor grids of Shapes3D and MPI3D.  They draw random numbers in the order of their published records."""
 
-    def __init__(
-        self, lattice: Lattice, pattern: str, settings: JudgeSettings, space: FactorSpace, holdout: Holdout, ctx: TaskContext
-    ) -> None:
-        self.lattice, self.pattern, self.settings, self.ctx = lattice, pattern, settings, ctx
-        self.space, self.holdout = space, holdout
-        fine = fine_space(lattice)
-        positions = holdout.factors
-        self.fine = Holdout(fine, positions, holdout.cells)
-        cells = math.prod(space.sizes[position] for position in positions)
-        self.num_seen = fine.num_combinations * (cells - len(holdout.cells)) // cells
-        self.images = open_images(lattice, ctx.source, data=ctx.data, cache=ctx.cache, device=ctx.device, progress=ctx.progress)
+    @property
+    def deterministic(self) -> bool:
+        """False: methods are not told that Shapes3D has one image of each combination."""
+        return False
 
-    def problem(self, budget: Budget) -> Problem:
-        full = self._problem(self.space, self.holdout, budget)
-        if self.pattern != "extend":
-            return full
-        added = ADDED[self.lattice.name]
-        base = self.space.without(added)
-        return replace(self._problem(base, Holdout.empty(base), budget), extension=Extension(added, full))
+    def draw(self, count: int, generator: Generator, *, seen_only: bool) -> Tensor:
+        """Fine combinations drawn uniformly from all or only from the seen ones, (count, F')."""
+        fine = Holdout(self.fine, self.holdout.factors, self.holdout.cells) if seen_only else Holdout.empty(self.fine)
+        return fine.draw(count, generator, heldout=False)
 
-    def _problem(self, space: FactorSpace, holdout: Holdout, budget: Budget) -> Problem:
-        condition = partial(to_condition, lattice=self.lattice, space=space)
-        silo = ImageSilo(self.images, self.fine, condition, self.ctx.device, self.num_seen)
-        return Problem(
-            space=space,
-            event=Event("image", (3, 64, 64)),
-            federation=Federation([silo]),
-            budget=budget,
-            holdout=holdout,
-            composed=holdout.factors,
-            guidance_weight=GUIDANCE if holdout.factors else 1.0,
-        )
-
-    def prepare(self) -> None:
-        self.evaluation.prepare()
-
-    def evaluate(self, sampler: Sampler) -> Evaluation:
-        return self.evaluation.evaluate(sampler)
-
-    @cached_property
-    def evaluation(self) -> ImageEvaluation:
-        """Judges and scores; created on first use, which happens only in the referee."""
-        from compbench.tasks.image_evaluation import JUDGES, SIZES, ImageEvaluation
-
-        return ImageEvaluation(
-            real=_LatticeImages(self.images, self.fine, self.lattice, self.space, self.ctx.device),
-            space=self.space,
-            holdout=self.holdout,
-            judge=replace(JUDGES[self.lattice.name, self.ctx.preset], architecture=self.settings.judge),
-            sizes=SIZES[self.ctx.preset],
-            dataset=self.lattice.name,
-            added=ADDED[self.lattice.name] if self.pattern == "extend" else "",
-            ctx=self.ctx,
-        )
-
-
-class _LatticeImages:
-    """The images of the factor grid for the referee; each combination has one image, seen or held out."""
-
-    shape = (3, 64, 64)
-
-    def __init__(self, images: Images, fine: Holdout, lattice: Lattice, space: FactorSpace, device: torch.device) -> None:
-        self._images, self._fine, self._device = images, fine, device
-        self._condition = partial(to_condition, lattice=lattice, space=space)
-        self._refine = partial(to_fine, lattice=lattice, space=space)
-
-    def of(self, condition: Tensor, generator: Generator) -> Tensor:
+    def refined(self, condition: Tensor, generator: Generator) -> Tensor:
+        """Fine combinations drawn uniformly among those of full conditions: a random position in each bin."""
         import torch
 
-        fine = self._refine(condition, generator=generator)
-        return torch.cat([self._images(fine[first : first + 512]) for first in range(0, len(fine), 512)])
+        columns = []
+        for column, (own, size) in enumerate(zip(self.fine.sizes, self.space.sizes, strict=True)):
+            offset = torch.randint(own // size, (len(condition),), generator=generator)
+            columns.append(condition[:, column] * (own // size) + offset)
+        return torch.stack(columns, dim=1)
 
-    def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:
-        holdout = self._fine if seen_only else Holdout.empty(self._fine.space)
-        fine = holdout.draw(size, generator, heldout=False)
-        return send(self._images(fine), self._device), send(self._condition(fine), self._device)
+
+def open_task(
+    lattice: Lattice,
+    settings: JudgeSettings,
+    space: FactorSpace,
+    holdout: Holdout,
+    ctx: TaskContext,
+    *,
+    added: str = "",
+    fewest_steps: int = 0,
+) -> JudgedLattice:
+    """A task with its data loaded, whose judges train for at least `fewest_steps`."""
+    from compbench.tasks.image_evaluation import JUDGES, SIZES
+
+    images = open_images(lattice, ctx.source, data=ctx.data, cache=ctx.cache, device=ctx.device, progress=ctx.progress)
+    judge = JUDGES[lattice.name, ctx.preset]
+    judge = replace(judge, architecture=settings.judge, num_steps=max(judge.num_steps, fewest_steps))
+    lattices = ImageLattices(fine_space(lattice), space, holdout)
+    return JudgedLattice(images, lattices, EVENT, Referee(lattice.name, judge, SIZES[ctx.preset]), GUIDANCE, ctx, added=added)
 
 
 @hookimpl

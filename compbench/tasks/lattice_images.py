@@ -6,14 +6,16 @@ two factor grids: a fine one for the pictures, and one for the conditions, whose
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from compbench.api.context import Batch
 from compbench.api.factors import FactorSpace, Holdout
 from compbench.api.federation import Federation
-from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Score, TaskContext
+from compbench.api.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Score, TaskContext
 from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
 
@@ -50,7 +52,7 @@ class Lattices(NamedTuple):
     def num_seen(self) -> int:
         """Number of pictures of seen combinations."""
         pattern = self.holdout.pattern_space.num_combinations
-        return self.fine.num_combinations * len(self.holdout.seen_cells) // pattern
+        return self.fine.num_combinations * (pattern - len(self.holdout.cells)) // pattern
 
     def condition(self, fine: Tensor) -> Tensor:
         """Conditions (B, F) of fine combinations (B, F')."""
@@ -76,8 +78,71 @@ class Lattices(NamedTuple):
         return self.refined(self.holdout.draw(count, generator, heldout=False), generator)
 
 
+class OpenLattice(ABC):
+    """A task with its renderer or file open.
+
+    Args:
+        images: fine combinations (B, F') -> uint8 pictures (B, C, H, W), C is 1 or 3.
+        lattices: the factor grids of pictures and of conditions.
+        event: shape of one sample.
+        guidance_weight: w of every composed sample on the holdout's factors.
+        ctx: context of the run.
+        added: the factor that an extension task adds; "" if none is added.
+    """
+
+    def __init__(
+        self, images: Images, lattices: Lattices, event: Event, guidance_weight: float, ctx: TaskContext, *, added: str = ""
+    ) -> None:
+        self.images, self.lattices, self.event = images, lattices, event
+        self.guidance_weight, self.ctx, self.added = guidance_weight, ctx, added
+
+    def problem(self, budget: Budget) -> Problem:
+        """Pictures of the seen combinations; of an extension, the problem without the added factor comes first."""
+        full = self._problem(self.lattices, budget)
+        if not self.added:
+            return full
+        base = self.lattices.space.without(self.added)
+        without = self.lattices._replace(space=base, holdout=Holdout.empty(base))
+        return replace(self._problem(without, budget), extension=Extension(self.added, full))
+
+    def _problem(self, lattices: Lattices, budget: Budget) -> Problem:
+        return Problem(
+            space=lattices.space,
+            event=self.event,
+            federation=Federation([RenderedSilo(self.images, lattices, self.ctx)]),
+            budget=budget,
+            holdout=lattices.holdout,
+            composed=lattices.holdout.factors,
+            guidance_weight=self.guidance_weight if lattices.holdout.factors else 1.0,
+            deterministic=lattices.deterministic,
+        )
+
+    @property
+    @abstractmethod
+    def evaluation(self) -> LatticeEvaluation:
+        """Judges and scores; created on first use, which happens only in the referee."""
+
+    def prepare(self) -> None:
+        self.evaluation.prepare()
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        return self.evaluation.evaluate(sampler)
+
+
+class LatticeEvaluation(Protocol):
+    """What scores a task's samples."""
+
+    def prepare(self) -> None:
+        """Train the judges, or load them, before any fit."""
+        ...
+
+    def evaluate(self, sampler: Sampler) -> Evaluation:
+        """Scores of every split, and the sample grid."""
+        ...
+
+
 class Referee(NamedTuple):
-    """How a task's samples are scored.
+    """How a task's samples are scored by two judges.
 
     Attributes:
         dataset: name of the pictures, a key of the judges' cache.
@@ -88,44 +153,25 @@ class Referee(NamedTuple):
     dataset: str
     judge: JudgeSettings
     sizes: Sizes
-    further: Callable[[Tensor, Tensor, str], list[Score]]
+    further: Callable[[Tensor, Tensor, str], list[Score]] | None = None
 
 
-class OpenLattice:
-    """A task with its renderer or file open.
-
-    Args:
-        images: fine combinations (B, F') -> uint8 pictures (B, C, H, W), C is 1 or 3.
-        lattices: the factor grids of pictures and of conditions.
-        event: shape of one sample.
-        referee: how samples are scored.
-        guidance_weight: w of every composed sample on the holdout's factors.
-        ctx: context of the run.
-    """
+class JudgedLattice(OpenLattice):
+    """A task that two judges score, one trained on all combinations and one on the seen ones."""
 
     def __init__(
-        self, images: Images, lattices: Lattices, event: Event, referee: Referee, guidance_weight: float, ctx: TaskContext
+        self,
+        images: Images,
+        lattices: Lattices,
+        event: Event,
+        referee: Referee,
+        guidance_weight: float,
+        ctx: TaskContext,
+        *,
+        added: str = "",
     ) -> None:
-        self.images, self.lattices, self.event, self.referee = images, lattices, event, referee
-        self.guidance_weight, self.ctx = guidance_weight, ctx
-
-    def problem(self, budget: Budget) -> Problem:
-        """Pictures of the seen combinations."""
-        lattices = self.lattices
-        silo = RenderedSilo(self.images, lattices, self.ctx)
-        return Problem(
-            space=lattices.space,
-            event=self.event,
-            federation=Federation([silo]),
-            budget=budget,
-            holdout=lattices.holdout,
-            composed=lattices.holdout.factors,
-            guidance_weight=self.guidance_weight,
-            deterministic=lattices.deterministic,
-        )
-
-    def prepare(self) -> None:
-        self.evaluation.prepare()
+        super().__init__(images, lattices, event, guidance_weight, ctx, added=added)
+        self.referee = referee
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """The judges' scores, the distances, and the task's own scores."""
@@ -135,7 +181,7 @@ class OpenLattice:
 
         def asking(condition: Tensor, *, stream: str, **given: Any) -> Tensor:
             samples = sampler(condition, stream=stream, **given)
-            if stream in ("heldout", "seen"):
+            if self.referee.further is not None and stream in ("heldout", "seen"):
                 own.extend(self.referee.further(condition, to_uint8(samples), stream))
             return samples.expand(-1, 3, -1, -1)
 
@@ -154,6 +200,7 @@ class OpenLattice:
             judge=self.referee.judge,
             sizes=self.referee.sizes,
             dataset=self.referee.dataset,
+            added=self.added,
             ctx=self.ctx,
         )
 

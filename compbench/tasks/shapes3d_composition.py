@@ -9,20 +9,15 @@ orthogonal support.  Its authors publish image files without the rule, so the ch
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from functools import partial
 
 from compbench.api.hookspecs import hookimpl
-from compbench.api.interfaces import Event, Task
+from compbench.api.interfaces import Task
 from compbench.data.lattice import choose_source
 from compbench.data.lattices import SHAPES3D
 from compbench.tasks.coverage import holdout_of, said
-from compbench.tasks.image_holdout import GUIDANCE, OpenImages, Settings, budgets, condition_space
-from compbench.tasks.real_pictures import of_evaluation
-
-if TYPE_CHECKING:
-    from compbench.tasks.image_evaluation import ImageEvaluation
+from compbench.tasks.image_holdout import EVENT, GUIDANCE, Settings, budgets, condition_space, open_task
+from compbench.tasks.real_pictures import of_lattice
 
 NAMES = ("wall hue", "object hue", "shape")
 WORDS = "one of wall, object and shape in its upper half at most"
@@ -47,11 +42,11 @@ def make_task(settings: Settings | None = None) -> Task:
         summary=f"shapes3d images, {said(settings, WORDS)}",
         space=space,
         holdout=holdout,
-        event=Event("image", (3, 64, 64)),
+        event=EVENT,
         budgets=BUDGETS,
         source=partial(choose_source, SHAPES3D),
-        open=partial(OpenComposition, SHAPES3D, "composition", settings, space, holdout),
-        real_pictures=of_evaluation,
+        open=partial(open_task, SHAPES3D, settings, space, holdout, fewest_steps=FEWEST_STEPS),
+        real_pictures=of_lattice,
         primary="heldout_accuracy",
         guidance_weights=dict.fromkeys(BUDGETS, GUIDANCE),
         settings=settings,
@@ -68,17 +63,6 @@ def make_task(settings: Settings | None = None) -> Task:
             "changed: flow matching and Euler steps in place of DDPM and DDIM; weight 3 (7.5 in the authors' code)",
         ],
     )
-
-
-class OpenComposition(OpenImages):
-    """The task with its data loaded, and with judges that train long enough for three factors."""
-
-    @cached_property
-    def evaluation(self) -> ImageEvaluation:
-        """Judges and scores; created on first use, which happens only in the referee."""
-        found = super().evaluation
-        found.settings = replace(found.settings, num_steps=max(found.settings.num_steps, FEWEST_STEPS))
-        return found
 
 
 @hookimpl

@@ -5,8 +5,7 @@ import numpy
 import pytest
 import torch
 
-from compbench.api.factors import Factor, FactorSpace, Holdout
-from compbench.data.lattice import ImageSilo, choose_source, open_images
+from compbench.data.lattice import choose_source, open_images
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.readers import lattice_index
 from compbench.data.sources import SOURCES
@@ -80,19 +79,6 @@ def test_a_whole_cache_is_loaded_and_a_damaged_one_is_made_again(tmp_path: Path,
     again = open_images(SHAPES3D, source, data=tmp_path, cache=tmp_path, device=CPU)
     assert Plain.times == 2
     assert torch.equal(again.table, made.table)
-
-
-def test_a_silo_gives_seen_images_in_range_with_their_conditions() -> None:
-    space = FactorSpace([Factor("a", 2), Factor("b", 2)])
-    holdout = Holdout.by_rule(space, ["a", "b"], lambda a, b: a == b)
-
-    def images(fine: torch.Tensor) -> torch.Tensor:
-        return (fine[:, :1, None, None] * 255).expand(-1, 3, 4, 4).to(torch.uint8)
-
-    silo = ImageSilo(images, holdout, lambda fine: fine, CPU, 2)
-    batch = silo.batch(50, torch.Generator().manual_seed(0))
-    assert not holdout.contains(batch.condition).any()
-    assert torch.equal(batch.x1[:, 0, 0, 0], batch.condition[:, 0] * 2.0 - 1)
 
 
 def test_a_file_that_is_not_the_official_one_is_never_recorded_as_official(tmp_path: Path) -> None:

@@ -11,19 +11,19 @@ from compbench.api.interfaces import TaskContext
 from compbench.data.dsprites_renderer import DSpritesRenderer
 from compbench.metrics.judge import JudgeSettings
 from compbench.system.errors import CompbenchError
-from compbench.tasks.dsprites import FINE, OpenLattice, Settings, make_task
+from compbench.tasks.dsprites import FINE, Settings, make_task
 from compbench.tasks.dsprites_evaluation import all_refined, overlap, overlap_scores
 from compbench.tasks.image_evaluation import Sizes
-from compbench.tasks.lattice_images import Lattices
+from compbench.tasks.lattice_images import JudgedLattice, Lattices
 
 CPU = torch.device("cpu")
 
 
-def opened(pattern: str, folder: Path, settings: Settings | None = None) -> OpenLattice:
+def opened(pattern: str, folder: Path, settings: Settings | None = None) -> JudgedLattice:
     task = make_task(pattern, settings)
     ctx = TaskContext(CPU, "fp32", 0, folder, folder, task.source(folder, "embedded"), "smoke")
     found = task.open(ctx)
-    assert isinstance(found, OpenLattice)
+    assert isinstance(found, JudgedLattice)
     return found
 
 
@@ -94,7 +94,7 @@ def test_the_referee_scores_true_images_at_its_ceiling_and_others_below(tmp_path
     """A sampler that draws true images has the ceiling's accuracy and covers them; one that draws another shape does not."""
     made = opened("heavy", tmp_path)
     tiny = made.referee._replace(judge=JudgeSettings("pooled", 8, 60, 32, 4e-3), sizes=Sizes(96, 0, 0))
-    made = OpenLattice(made.images, made.lattices, made.event, tiny, 2.0, dataclasses.replace(made.ctx, metrics={}))
+    made = JudgedLattice(made.images, made.lattices, made.event, tiny, 2.0, dataclasses.replace(made.ctx, metrics={}))
     renderer = DSpritesRenderer()
 
     def true_images(condition: torch.Tensor, stream: str) -> torch.Tensor:

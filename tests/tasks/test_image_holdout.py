@@ -6,9 +6,9 @@ from compbench.api.interfaces import TaskContext
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
-from compbench.tasks import image_evaluation
+from compbench.tasks import image_evaluation, image_holdout
 from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8
-from compbench.tasks.image_holdout import Settings, condition_space, fine_space, make_task, to_condition, to_fine
+from compbench.tasks.image_holdout import ImageLattices, Settings, condition_space, fine_space, make_task
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,39 @@ def test_light_and_heavy_are_complements() -> None:
     assert set(light.cells) == set(heavy.seen_cells)
 
 
-def test_fine_positions_fall_in_their_bins_and_cover_them() -> None:
-    space = condition_space(MPI3D, 10)
-    generator = torch.Generator().manual_seed(0)
-    asked = space.uniform(2000, generator)
-    fine = to_fine(asked, MPI3D, space, generator)
-    assert torch.equal(to_condition(fine, MPI3D, space), asked)
-    assert fine_space(MPI3D).check(fine, allow_null=False) is fine
-    assert set((fine[:, 5] % 4).tolist()) == {0, 1, 2, 3}
+def test_positions_fall_in_their_bins_cover_them_and_are_drawn_in_the_order_of_published_records() -> None:
+    space, fine = condition_space(MPI3D, 10), fine_space(MPI3D)
+    lattices = ImageLattices(fine, space, make_task(MPI3D, "heavy").holdout)
+    asked = space.uniform(2000, torch.Generator().manual_seed(0))
+    found = lattices.refined(asked, torch.Generator().manual_seed(1))
+    assert torch.equal(lattices.condition(found), asked)
+    assert fine.check(found, allow_null=False) is found
+    assert set((found[:, 5] % 4).tolist()) == {0, 1, 2, 3}
+    generator = torch.Generator().manual_seed(1)
+    offsets = [
+        torch.randint(own // size, (2000,), generator=generator) for own, size in zip(fine.sizes, space.sizes, strict=True)
+    ]
+    assert torch.equal(found[:, 6], asked[:, 6] * 4 + offsets[6])
+    seen = lattices.draw(500, torch.Generator().manual_seed(2), seen_only=True)
+    assert torch.equal(
+        seen[:, 2:], fine.uniform(500, torch.Generator().manual_seed(2))[:, 2:]
+    )  # the pattern is of columns 0 and 1
+
+
+@pytest.mark.parametrize("pattern", ["medium", "extend"])
+def test_training_pictures_are_those_of_their_conditions_and_never_held_out(pattern: str, monkeypatch) -> None:
+    def images(fine: torch.Tensor) -> torch.Tensor:
+        return fine.to(torch.uint8)[:, :, None, None].expand(-1, -1, 1, 1)
+
+    monkeypatch.setattr(image_holdout, "open_images", lambda *given, **named: images)
+    task, ctx = make_task(SHAPES3D, pattern), TaskContext(torch.device("cpu"), "fp32", 0, None, None, None, "smoke")
+    problem = task.open(ctx).problem(task.budgets["smoke"])
+    batch = problem.federation.pooled().batch(200, torch.Generator().manual_seed(0))
+    kept = [SHAPES3D.factors.index(name) for name in problem.space.names]
+    assert torch.equal(((batch.x1[:, kept, 0, 0] + 1) * 127.5).round().long(), batch.condition)
+    assert not problem.holdout.contains(batch.condition).any()
+    assert problem.federation.pooled().size == (480_000 if pattern == "extend" else 240_000)
+    assert (problem.extension is not None) == (pattern == "extend")
 
 
 def test_axis_bins_must_divide_the_positions() -> None:
