@@ -24,7 +24,7 @@ from compbench.registry.meaning import of_definitions
 from compbench.system.errors import MetricUnavailable
 from compbench.system.files import held
 from compbench.tasks.image_evaluation import grid, to_uint8
-from compbench.tasks.split_scores import count_cells
+from compbench.tasks.split_scores import count_cells, distance
 
 if TYPE_CHECKING:
     from compbench.api.factors import FactorSpace
@@ -68,6 +68,10 @@ class DrawnEvaluation:
     @property
     def space(self) -> FactorSpace:
         return self.lattices.space
+
+    def prepare(self) -> None:
+        """Find the judge, or train it."""
+        self.judge  # noqa: B018
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Scores of every split, and the sample grid."""
@@ -170,15 +174,15 @@ class DrawnEvaluation:
             for which in ("real", "floor")
         )
         pair = SamplePair(real, generated, floor, _Features({"real": real, "generated": generated, "floor": floor}))
-        return [self._distance(metric, split, pair) for metric in self.ctx.metrics.values() if metric.compute is not None]
+        return [
+            distance(metric, split, self._compared(metric, split, pair), self.ctx)
+            for metric in self.ctx.metrics.values()
+            if metric.compute is not None
+        ]
 
-    def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
-        assert metric.compute is not None
-        try:
-            found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
-        except MetricUnavailable as error:
-            return metric.score(split, None, n=len(pair.generated), reason=str(error)[:500])
-        return metric.score(split, found.value, n=len(pair.generated), floor=found.floor)
+    def _compared(self, metric: Metric, split: str, pair: SamplePair) -> SamplePair:
+        """What a metric is given of the pictures."""
+        return pair
 
     @cached_property
     def judge(self) -> SmallJudge:
@@ -223,8 +227,8 @@ class PairedEvaluation(DrawnEvaluation):
     The conditions are drawn again, from generators that give the same numbers for the same purpose.
     """
 
-    def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
-        return super()._distance(metric, split, pair._replace(conditions=self._conditions(split)) if metric.joint else pair)
+    def _compared(self, metric: Metric, split: str, pair: SamplePair) -> SamplePair:
+        return pair._replace(conditions=self._conditions(split)) if metric.joint else pair
 
     def _conditions(self, split: str) -> dict[str, Tensor]:
         asked, heldout = self._asked(split), split == "heldout"

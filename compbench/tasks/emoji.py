@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from compbench.api.factors import Factor, FactorSpace, Holdout
-from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
-from compbench.api.interfaces import Budget, Evaluation, Event, Extension, Problem, Sampler, Task, TaskContext
+from compbench.api.interfaces import Event, Task, TaskContext
 from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose
 from compbench.flow.transfer import send
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
-from compbench.tasks.lattice_images import Lattices, RenderedSilo
+from compbench.tasks.lattice_images import Lattices, OpenLattice
 from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def pattern_of(pattern: str, settings: Settings, seed: int) -> Holdout:
     return turned(pattern, seed)
 
 
-class OpenEmoji:
+class OpenEmoji(OpenLattice):
     """A task with its font decoded."""
 
     def __init__(self, pattern: str, settings: Settings, ctx: TaskContext) -> None:
@@ -161,46 +160,16 @@ class OpenEmoji:
 
         from compbench.data.emoji_drawings import drawings, located
 
-        self.extend, self.ctx = pattern == "extend", ctx
-        holdout = Holdout.empty(SPACE) if self.extend else pattern_of(pattern, settings, ctx.seed)
-        self.lattices = Lattices(SPACE, SPACE, holdout)
         self._table = torch.from_numpy(drawings(located(ctx.data, settings.font)).pictures).to(ctx.device)
+        extend = pattern == "extend"
+        holdout = Holdout.empty(SPACE) if extend else pattern_of(pattern, settings, ctx.seed)
+        lattices = Lattices(SPACE, SPACE, holdout)
+        super().__init__(self._drawn, lattices, EVENT, GUIDANCE, ctx, added=ADDED if extend else "")
 
-    def images(self, fine: Tensor) -> Tensor:
+    def _drawn(self, fine: Tensor) -> Tensor:
         """Combinations (B, 3) -> uint8 pictures (B, 3, 64, 64)."""
         _, persons, tones = SPACE.sizes
         return self._table[send((fine[:, 0] * persons + fine[:, 1]) * tones + fine[:, 2], self._table.device)]
-
-    def problem(self, budget: Budget) -> Problem:
-        """Drawings of the seen combinations."""
-        full = self._problem(self.lattices, budget)
-        if not self.extend:
-            return full
-        from dataclasses import replace
-
-        base = SPACE.without(ADDED)
-        return replace(self._problem(Lattices(SPACE, base, Holdout.empty(base)), budget), extension=Extension(ADDED, full))
-
-    def _problem(self, lattices: Lattices, budget: Budget) -> Problem:
-        silo = RenderedSilo(self.images, lattices, self.ctx)
-        if self.extend:
-            silo.size = SPACE.num_combinations
-        return Problem(
-            space=lattices.space,
-            event=EVENT,
-            federation=Federation([silo]),
-            budget=budget,
-            holdout=lattices.holdout,
-            composed=lattices.holdout.factors,
-            guidance_weight=1.0 if self.extend else GUIDANCE,
-            deterministic=lattices.deterministic,
-        )
-
-    def prepare(self) -> None:
-        self.evaluation.judge  # noqa: B018 - found or trained before any fit
-
-    def evaluate(self, sampler: Sampler) -> Evaluation:
-        return self.evaluation.evaluate(sampler)
 
     @cached_property
     def evaluation(self) -> DrawnEvaluation:
@@ -208,7 +177,7 @@ class OpenEmoji:
         from compbench.tasks.drawn_evaluation import DrawnEvaluation, Referee
 
         steps = 60 if self.ctx.preset == "smoke" else JUDGE_STEPS
-        referee = Referee(JUDGES, steps, PER_SPLIT[self.ctx.preset], ADDED if self.extend else "")
+        referee = Referee(JUDGES, steps, PER_SPLIT[self.ctx.preset], self.added)
         return DrawnEvaluation(self.images, self.lattices, referee, self.ctx)
 
 

@@ -13,14 +13,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from compbench.api.factors import Factor, FactorSpace, Holdout
-from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
-from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Task, TaskContext
+from compbench.api.interfaces import Event, Task, TaskContext
 from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SLANTS, WEIGHTS, choose
 from compbench.flow.transfer import send
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
-from compbench.tasks.lattice_images import Lattices, RenderedSilo
+from compbench.tasks.lattice_images import Lattices, OpenLattice
 from compbench.tasks.real_pictures import of_lattice
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
     )
 
 
-class OpenGlyphs:
+class OpenGlyphs(OpenLattice):
     """A task with its letters rendered."""
 
     def __init__(self, pattern: str, settings: CoverageSettings, ctx: TaskContext) -> None:
@@ -125,10 +124,10 @@ class OpenGlyphs:
 
         from compbench.data.letters import drawn
 
-        self.ctx, self.lattices = ctx, Lattices(FINE, SPACE, pattern_of(pattern, settings, ctx.seed))
         self._table = torch.from_numpy(drawn()).to(ctx.device)
+        super().__init__(self._drawn, Lattices(FINE, SPACE, pattern_of(pattern, settings, ctx.seed)), EVENT, GUIDANCE, ctx)
 
-    def images(self, fine: Tensor) -> Tensor:
+    def _drawn(self, fine: Tensor) -> Tensor:
         """Fine combinations (B, 7) -> uint8 pictures (B, 1, 32, 32)."""
         import torch
 
@@ -139,25 +138,6 @@ class OpenGlyphs:
         columns = (last - fine[:, 5, None] + own)[:, None, :]
         at = [fine[:, k, None, None] for k in range(5)]
         return self._table[at[0], at[1], at[2], at[3], at[4], rows, columns][:, None]
-
-    def problem(self, budget: Budget) -> Problem:
-        """Letters of the seen combinations, at all positions and sizes."""
-        lattices = self.lattices
-        return Problem(
-            space=SPACE,
-            event=EVENT,
-            federation=Federation([RenderedSilo(self.images, lattices, self.ctx)]),
-            budget=budget,
-            holdout=lattices.holdout,
-            composed=lattices.holdout.factors,
-            guidance_weight=GUIDANCE,
-        )
-
-    def prepare(self) -> None:
-        self.evaluation.judge  # noqa: B018 - found or trained before any fit
-
-    def evaluate(self, sampler: Sampler) -> Evaluation:
-        return self.evaluation.evaluate(sampler)
 
     @cached_property
     def evaluation(self) -> PairedEvaluation:

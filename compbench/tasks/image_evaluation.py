@@ -18,13 +18,13 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.api.factors import FactorSpace, Holdout
-from compbench.api.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
+from compbench.api.interfaces import Evaluation, SamplePair, Sampler, Score, TaskContext
 from compbench.metrics.inception import InceptionFeatures
 from compbench.metrics.judge import Judge, JudgeSettings, load_judge, save_judge, train_judge
 from compbench.registry.meaning import of_definitions
-from compbench.system.errors import CompbenchError, MetricUnavailable
+from compbench.system.errors import CompbenchError
 from compbench.system.files import held
-from compbench.tasks.split_scores import count_cells
+from compbench.tasks.split_scores import count_cells, distance
 
 GRID_COLUMNS, GRID_PAIRS = 10, 2
 
@@ -184,18 +184,10 @@ class ImageEvaluation:
         real, floor = (self._real(self._drawn(split, len(generated), which), f"{which} {split}") for which in ("real", "floor"))
         pair = SamplePair(real, generated, floor, _Features(self.ctx, judge, real, generated, floor))
         return [
-            self._distance(metric, split, pair)
+            distance(metric, split, pair, self.ctx)
             for metric in self.ctx.metrics.values()
             if metric.compute is not None and "image" in metric.kinds
         ]
-
-    def _distance(self, metric: Metric, split: str, pair: SamplePair) -> Score:
-        assert metric.compute is not None
-        try:
-            found = metric.compute(pair, numpy.random.default_rng(self.ctx.seed))
-        except MetricUnavailable as error:
-            return metric.score(split, None, n=len(pair.generated), reason=str(error)[:500])
-        return metric.score(split, found.value, n=len(pair.generated), floor=found.floor)
 
     def _judge(self, *, seen_only: bool) -> Judge:
         """The judge trained on all images or on the seen split, from the cache if it was trained before.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy
 
-from compbench.api.interfaces import CellCount, SamplePair, Score, TaskContext
+from compbench.api.interfaces import CellCount, Metric, SamplePair, Score, TaskContext
+from compbench.system.errors import MetricUnavailable
 
 if TYPE_CHECKING:  # annotations of a class count as code, so a move keeps how they are imported
     from torch import Tensor
@@ -27,6 +28,16 @@ def count_cells(cells: Tensor, right: Tensor) -> tuple[CellCount, ...]:
     keys = [tuple(row) for row in cells.tolist()]
     found = Counter(key for key, good in zip(keys, right.tolist(), strict=True) if good)
     return tuple(CellCount(cell, found[cell], number) for cell, number in sorted(Counter(keys).items()))
+
+
+def distance(metric: Metric, split: str, pair: SamplePair, ctx: TaskContext) -> Score:
+    """A metric's value and noise floor; without a value, and with the reason, where it is unavailable."""
+    assert metric.compute is not None
+    try:
+        found = metric.compute(pair, numpy.random.default_rng(ctx.seed))
+    except MetricUnavailable as error:
+        return metric.score(split, None, n=len(pair.generated), reason=str(error)[:500])
+    return metric.score(split, found.value, n=len(pair.generated), floor=found.floor)
 
 
 class Compared(NamedTuple):
