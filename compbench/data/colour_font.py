@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, remedy
 
 if TYPE_CHECKING:
     import numpy
@@ -48,7 +48,7 @@ class ColourFont:
             self._pictures = _pictures(font)
         except (TTLibError, OSError, KeyError, AttributeError, ValueError, AssertionError) as error:
             brief = " ".join(str(error).split())[:80] or type(error).__name__
-            raise CompbenchError(f"{path} cannot be read as a font ({brief}); bring another copy.") from error
+            raise CompbenchError(f"{path} cannot be read as a font ({brief}); {remedy(error, 'bring another copy')}.") from error
         if self._pictures is None:
             raise CompbenchError(f"{path} has no pictures in a CBDT or sbix table; fonts of COLR or SVG drawings are not read.")
 

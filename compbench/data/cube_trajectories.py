@@ -22,7 +22,7 @@ import numpy
 from compbench.api.interfaces import Source
 from compbench.data.process_pool import Failed, Workers
 from compbench.data.sources import SourceFile, recorded_sha256
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, remedy
 from compbench.system.files import held
 from compbench.system.home import FROM_DATA
 
@@ -180,7 +180,9 @@ def read(path: Path) -> Trajectories:
             )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         detail = " ".join(str(error).split())
-        raise CompbenchError(f"{path} cannot be read as trajectories ({detail}); delete it or fetch it again.") from error
+        raise CompbenchError(
+            f"{path} cannot be read as trajectories ({detail}); {remedy(error, 'delete it or fetch it again')}."
+        ) from error
     rows = len(found.terminals)
     shapes = (found.observations.shape, found.actions.shape, found.terminals.shape)
     if shapes != ((rows, NUM_STATES), (rows, NUM_ACTIONS), (rows,)) or not found.terminals.any():

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, unreadable
 
 DIGIT, SIDE = 4, 28
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -87,7 +87,7 @@ def read_idx(path: Path, *, first: int | None = None) -> Tensor:
         if len(content) != count or beyond:
             raise ValueError("the file is cut off" if len(content) < count else "more follows than its header says")
     except (OSError, EOFError, ValueError, struct.error, zlib.error) as error:
-        raise CompbenchError(f"{path} is not an IDX file of MNIST: {error}; fetch it again.") from error
+        raise CompbenchError(unreadable(path, "an IDX file of MNIST", error, todo="fetch it again")) from error
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(shape)
 
 

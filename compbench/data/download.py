@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.data.sources import DataSource, SourceFile, file_hash, note_sha256, noted_sha256
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, remedy
 from compbench.system.files import lock
 
 BLOCK = 2**20
@@ -35,7 +35,7 @@ class FileStatus(NamedTuple):
     """The result of `verify` for one file; `sha256` is "" if it was not measured."""
 
     name: str
-    state: Literal["ok", "missing", "wrong"]
+    state: Literal["ok", "missing", "wrong", "unreadable"]
     detail: str = ""
     sha256: str = ""
 
@@ -90,6 +90,8 @@ def _fetch_one(file: SourceFile, folder: Path, source: str, offline: bool, progr
     with _lock(folder, file.name):
         if path.is_file():
             status = _status(file, path, noted_sha256(path), progress)
+            if status.state == "unreadable":
+                raise CompbenchError(f"{path}: {status.detail}.")
             if status.state == "wrong":
                 raise CompbenchError(f"{path} is wrong: {status.detail}; move it away and fetch it again.")
         else:
@@ -223,7 +225,7 @@ def _status(file: SourceFile, path: Path, noted: str, progress: Progress) -> Fil
         if not file.sha256 and file.md5 and (md5 := file_hash(path, "md5")) != file.md5:
             return FileStatus(file.name, "wrong", f"MD5 is {md5}, expected {file.md5}", found)
     except OSError as error:
-        return FileStatus(file.name, "wrong", f"it cannot be read ({error.strerror})")
+        return FileStatus(file.name, "unreadable", f"it could not be read ({error.strerror}); {remedy(error, 'fetch it again')}")
     expected = file.sha256 or noted
     if expected and found != expected:
         where = "" if file.sha256 else f" from its first use (if the change is right, delete {file.name}.sha256)"

@@ -15,7 +15,7 @@ import torch
 from compbench.data.dsprites_renderer import SIDE, SIZES, DSpritesRenderer
 from compbench.data.readers import NOT_READABLE, lattice_index, unpack
 from compbench.data.sources import SOURCES, file_hash, is_of
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, unreadable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,10 +82,7 @@ def blocks(path: Path) -> Iterator[numpy.ndarray]:
                     )
                 yield block
     except NOT_READABLE as error:
-        brief = " ".join(str(error).split())[:80] or type(error).__name__
-        raise CompbenchError(
-            f"{path} is not the dSprites file or is damaged ({brief}); move it away and fetch it again."
-        ) from error
+        raise CompbenchError(unreadable(path, "the dSprites file", error)) from error
 
 
 def wrong_pixels(path: Path, *, progress: Callable[[int], None] = lambda done: None) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from compbench.data.sources import is_of, stamp
 from compbench.flow.transfer import send
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, brief, unreadable
 from compbench.system.files import lock as take
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Shapes3DFile:
             _check_images(path, images, [(self.count, *SHAPE)])
             _check_order(path, labels, sizes)
         except NOT_READABLE as error:
-            raise _damaged(path, "3dshapes", error) from error
+            raise CompbenchError(unreadable(path, "the 3dshapes file", error)) from error
         self._images: Any = images
         chunk = images.chunks[0] if images.chunks else 1
         self._coarse = chunk > COARSE
@@ -132,7 +132,7 @@ class Shapes3DFile:
         try:
             return self._images[first:last]
         except NOT_READABLE as error:
-            raise _damaged(self._path, "3dshapes", error) from error
+            raise CompbenchError(unreadable(self._path, "the 3dshapes file", error)) from error
 
     def images(self, indices: numpy.ndarray) -> Tensor:
         """Images by index in any order and with repeats: (B,) -> uint8 (B, 3, 64, 64)."""
@@ -173,7 +173,7 @@ class MPI3DFile:
         try:
             mapped = _map_npz(path, "images.npy", progress)
         except NOT_READABLE as error:
-            raise _damaged(path, "MPI3D", error) from error
+            raise CompbenchError(unreadable(path, "the MPI3D file", error)) from error
         _check_images(path, mapped, [(self.count, *SHAPE), (*sizes, *SHAPE)])
         self._images = mapped.reshape(self.count, *SHAPE)
 
@@ -199,21 +199,13 @@ def npz_problem(path: Path, count: int) -> str:
             while member.read(2**22):
                 pass
     except NOT_READABLE as error:
-        return f"it is damaged ({_brief(error)})"
+        return f"it is damaged ({brief(error)})"
     return ""
 
 
 def _blocks(file: LatticeFile) -> Iterator[numpy.ndarray]:
     for first in range(0, file.count, file.block):
         yield file.rows(first, min(first + file.block, file.count))
-
-
-def _damaged(path: Path, what: str, error: Exception) -> CompbenchError:
-    return CompbenchError(f"{path} is not the {what} file or is damaged ({_brief(error)}); move it away and fetch it again.")
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(str(error).split())[:80] or type(error).__name__
 
 
 def _check_images(path: Path, images: Any, shapes: list[tuple[int, ...]]) -> None:
@@ -271,7 +263,7 @@ def _pieces(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Ite
             while piece := member.read(2**22):
                 yield piece
     except NOT_READABLE as error:  # distinguished from errors of writing the copy
-        raise _damaged(path, "MPI3D", error) from error
+        raise CompbenchError(unreadable(path, "the MPI3D file", error)) from error
 
 
 def unpack(path: Path, num_bytes: int, pieces: Iterable[bytes | numpy.ndarray], progress: Progress) -> Path:

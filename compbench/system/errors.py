@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ FEW_NAMES = 6
 NEAR, BEHIND = 0.65, 0.15
 """A name is suggested if its similarity to the requested name (`difflib`'s ratio) is at least NEAR and less than BEHIND below the
 largest one."""
+OF_THE_CONTENT = (None, errno.EINVAL, errno.EISDIR)
+"""Numbers of an OSError that says that a file's content is wrong; all others speak of rights, the disk or the machine.  Libraries
+give no number when they cannot understand what they read."""
 
 
 class CompbenchError(Exception):
@@ -47,6 +51,31 @@ def first_of(error: ValidationError) -> str:
     """The first thing that pydantic found wrong: `budget.train_steps: Input should be greater than 0`."""
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'all'}: {first['msg']}"
+
+
+def unreadable(path: Path, what: str, error: Exception, *, todo: str = "move it away and fetch it again") -> str:
+    """The words for a file that is not what it should be; they do not blame the file if the machine could not read it.
+
+    Args:
+        path: the file.
+        what: the kind of file that was expected, with its article.
+        error: what reading it raised.
+        todo: what to do about a wrong file.
+    """
+    found = f"is not {what} or is damaged" if remedy(error, todo) == todo else "could not be read"
+    return f"{path} {found} ({brief(error)}); {remedy(error, todo)}."
+
+
+def remedy(error: Exception, todo: str) -> str:
+    """What to do about a file that an error names: `todo` if its content is wrong, otherwise to keep it."""
+    if isinstance(error, OSError) and error.errno not in OF_THE_CONTENT:
+        return "keep it, and check its rights, the disk and who has it open"
+    return todo
+
+
+def brief(error: Exception) -> str:
+    """An error's message in one line of at most 80 characters, or its type."""
+    return " ".join(str(error).split())[:80] or type(error).__name__
 
 
 def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from compbench.system.errors import CompbenchError, Unwritable, first_of, suggest
+from compbench.system.errors import CompbenchError, Unwritable, first_of, suggest, unreadable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -276,7 +276,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, ValueError) as error:
-        raise CompbenchError(f"{path} is damaged ({str(error)[:100]}); delete it to start again.") from error
+        raise CompbenchError(unreadable(path, "a file of tensors", error, todo="delete it to start again")) from error
 
 
 def shipped(folder: Path) -> list[str]:

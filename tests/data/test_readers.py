@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -204,6 +205,15 @@ def test_an_h5_damaged_within_is_one_clear_line_when_read(coarse: Path) -> None:
         with pytest.raises(CompbenchError, match="is damaged"):
             use()
     assert not list(coarse.parent.glob("*.npy*"))
+
+
+def test_a_file_that_another_process_locks_is_not_called_damaged(tmp_path: Path) -> None:
+    path = write_h5(tmp_path / "a.h5")
+    with path.open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CompbenchError, match="could not be read .* keep it") as caught:
+            Shapes3DFile(path, SIZES)
+    assert "damaged" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["h5", "stored", "compressed"])

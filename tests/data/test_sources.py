@@ -1,12 +1,14 @@
+import errno
 import os
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.sources import SOURCES, SourceFile, file_hash, is_of, noted_sha256, recorded_sha256, stamp
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, unreadable
 
 UNKNOWN = SourceFile("thing.bin", ("https://example.org/thing.bin",))
 KNOWN = UNKNOWN._replace(sha256="0" * 64)
@@ -100,3 +102,19 @@ def test_a_derived_file_belongs_to_its_original_until_that_changes(path: Path) -
     assert is_of(derived, path)
     age(path, 1)
     assert not is_of(derived, path)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EIO, errno.ENOLCK, errno.ESTALE, errno.EMFILE, errno.EAGAIN])
+def test_a_file_that_the_machine_could_not_read_is_to_be_kept(path: Path, number: int) -> None:
+    said = str(unreadable(path, "a picture", OSError(number, os.strerror(number))))
+    assert said.startswith(f"{path} could not be read ([Errno {number}] {os.strerror(number)}); keep it")
+    assert not re.search(r"damaged|move it|delete|fetch", said)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("no signature"), IsADirectoryError(errno.EISDIR, "Is a directory"), zipfile.BadZipFile("cut"), EOFError()],
+)
+def test_a_file_with_wrong_content_is_to_be_moved_away(path: Path, error: Exception) -> None:
+    said = str(unreadable(path, "a picture", error))
+    assert re.fullmatch(rf"{path} is not a picture or is damaged \(.+\); move it away and fetch it again\.", said)
