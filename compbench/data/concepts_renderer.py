@@ -11,8 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from compbench.flow.transfer import numbers, send
-from compbench.system.errors import CompbenchError
+from compbench.data.lattices import checked
 
 SIZES = (2, 16, 8, 9, 9)
 """shape, colour (two bands of 8), size (two bands of 4), x, y"""
@@ -53,11 +52,7 @@ class ConceptsRenderer:
         Raises:
             CompbenchError: a value out of range, or the wrong number of factors.
         """
-        if conditions.ndim != 2 or conditions.shape[1] != len(SIZES):
-            raise CompbenchError(f"concept conditions must be (B, {len(SIZES)}), got {tuple(conditions.shape)}.")
-        if bool(((conditions < 0) | (conditions >= numbers(SIZES, conditions.device, torch.long))).any()):
-            raise CompbenchError(f"concept factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
-        shape, colour, size, x, y = send(conditions, self.device).unbind(1)
+        shape, colour, size, x, y = checked("concept", conditions, SIZES, self.device).unbind(1)
         across, down = (self._pixels - SIDE / 2 - STEP * (place[:, None] - (SIZES[3] - 1) / 2) for place in (x, y))  # (B, 28)
         edge = edge_distance(shape, self._radii[size], across[:, None, :], down[:, :, None])
         coverage = (0.5 - edge).clamp(0, 1)[:, None]  # (B, 1, 28, 28)

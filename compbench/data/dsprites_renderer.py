@@ -14,8 +14,7 @@ import math
 import torch
 from torch import Tensor
 
-from compbench.flow.transfer import numbers, send
-from compbench.system.errors import CompbenchError
+from compbench.data.lattices import checked
 
 # fmt: off
 SQUARE = (
@@ -96,11 +95,7 @@ class DSpritesRenderer:
         Raises:
             CompbenchError: a value out of range, or the wrong number of factors.
         """
-        if conditions.ndim != 2 or conditions.shape[1] != len(SIZES):
-            raise CompbenchError(f"dSprites conditions must be (B, {len(SIZES)}), got {tuple(conditions.shape)}.")
-        if bool(((conditions < 0) | (conditions >= numbers(SIZES, conditions.device, torch.long))).any()):
-            raise CompbenchError(f"dSprites factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
-        shape, scale, orientation, x, y = send(conditions, self.device).unbind(1)
+        shape, scale, orientation, x, y = checked("dSprites", conditions, SIZES, self.device).unbind(1)
         across, columns = self._offsets(self._centres[x])  # (B, W)
         down, rows = self._offsets(self._centres[y])
         on = self._inside(shape, 0.5 + 0.1 * scale, self._turns[orientation], across[:, None, :], down[:, :, None])

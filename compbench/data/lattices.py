@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from compbench.flow.transfer import numbers, send
+from compbench.system.errors import CompbenchError
+
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Images = Callable[["Tensor"], "Tensor"]
@@ -61,3 +65,16 @@ DSPRITES = Lattice(
     ("shape", "scale", "orientation", "x", "y"),
     renderer_version=1,
 )
+
+
+def checked(name: str, conditions: Tensor, sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """Fine combinations, LongTensor (B, F), on a renderer's device; the check waits for nothing where they lie on the CPU.
+
+    Raises:
+        CompbenchError: a value out of range, or the wrong number of factors.
+    """
+    if conditions.ndim != 2 or conditions.shape[1] != len(sizes):
+        raise CompbenchError(f"{name} conditions must be (B, {len(sizes)}), got {tuple(conditions.shape)}.")
+    if bool(((conditions < 0) | (conditions >= numbers(sizes, conditions.device, conditions.dtype))).any()):
+        raise CompbenchError(f"{name} factors must lie in 0 ... {[size - 1 for size in sizes]}.")
+    return send(conditions, device)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from compbench.flow.transfer import numbers, send
+from compbench.data.lattices import checked
 from compbench.system.errors import CompbenchError
 
 SIZES = (6, 6, 2, 3, 3, 40, 40)
@@ -115,11 +115,7 @@ class MPI3DRenderer:
         Raises:
             CompbenchError: a value out of range, or the wrong number of factors.
         """
-        if conditions.ndim != 2 or conditions.shape[1] != 7:
-            raise CompbenchError(f"MPI3D conditions must be (B, 7), got {tuple(conditions.shape)}.")
-        if bool(((conditions < 0) | (conditions >= numbers(tuple(SIZES), conditions.device, torch.long))).any()):
-            raise CompbenchError(f"MPI3D factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
-        c = send(conditions, self.device)  # after the check, which waits for nothing where conditions lie on the CPU
+        c = checked("MPI3D", conditions, SIZES, self.device)
         colour, shape, size, camera, backdrop, horizontal, vertical = c.unbind(1)
         arc = self._arc[camera][:, None]  # (B, 1, 4096)
         image = self._ground[camera] * (1 - arc) + self._arc_colours[backdrop][:, :, None] * arc

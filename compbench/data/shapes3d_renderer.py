@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from compbench.flow.transfer import numbers, send
+from compbench.data.lattices import checked
 from compbench.system.errors import CompbenchError
 
 FLOOR = (0.348, -0.285, 2.05, 0.195, -0.035, -1.416, 0.005, 0.143, 0.035, -0.294)
@@ -134,11 +134,7 @@ class Shapes3DRenderer:
         Raises:
             CompbenchError: a value out of range, or the wrong number of factors.
         """
-        if conditions.ndim != 2 or conditions.shape[1] != 6:
-            raise CompbenchError(f"Shapes3D conditions must be (B, 6), got {tuple(conditions.shape)}.")
-        if bool(((conditions < 0) | (conditions >= numbers(tuple(SIZES), conditions.device, torch.long))).any()):
-            raise CompbenchError(f"Shapes3D factors must lie in 0 ... {[size - 1 for size in SIZES]}.")
-        c = send(conditions, self.device)  # after the check, which waits for nothing where conditions lie on the CPU
+        c = checked("Shapes3D", conditions, SIZES, self.device)
         case = (c[:, 3] * 4 + c[:, 4]) * 15 + c[:, 5]  # (B,)
         light = self._light[case].float()  # (B, 5, 4096)
         hues = self._hues[c[:, :3]].transpose(1, 2)  # (B, 3, material)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from compbench.data.concepts_renderer import edge_distance
-from compbench.flow.transfer import numbers, send
-from compbench.system.errors import CompbenchError
+from compbench.data.lattices import checked
 
 OWN = (4, 4, 3, 2, 4)
 """x, y, shape, size, colour of one sprite"""
@@ -52,11 +51,7 @@ class SpritesRenderer:
         Raises:
             CompbenchError: a value out of range, or the wrong number of factors.
         """
-        if conditions.ndim != 2 or conditions.shape[1] != len(SIZES):
-            raise CompbenchError(f"conditions of two sprites must be (B, {len(SIZES)}), got {tuple(conditions.shape)}.")
-        if bool(((conditions < 0) | (conditions >= numbers(SIZES, conditions.device, torch.long))).any()):
-            raise CompbenchError(f"factors of two sprites must lie in 0 ... {[size - 1 for size in SIZES]}.")
-        front, back = send(conditions, self.device).split(len(OWN), dim=1)
+        front, back = checked("two-sprites", conditions, SIZES, self.device).split(len(OWN), dim=1)
         image = torch.full((len(conditions), 3, self.side, self.side), GROUND, device=self.device)
         for sprite in (back, front):
             image = torch.lerp(image, self._colours[sprite[:, 4]][:, :, None, None], self.coverage(sprite)[:, None])
