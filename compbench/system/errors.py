@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ largest one."""
 OF_THE_CONTENT = (None, errno.EINVAL, errno.EISDIR)
 """Numbers of an OSError that says that a file's content is wrong; all others speak of rights, the disk or the machine.  Libraries
 give no number when they cannot understand what they read."""
+RUSTS_NUMBER = re.compile(r"\(os error \d+\)$")
+"""safetensors puts the number of such an error into its words alone."""
 
 
 class CompbenchError(Exception):
@@ -68,7 +71,8 @@ def unreadable(path: Path, what: str, error: Exception, *, todo: str = "move it 
 
 def remedy(error: Exception, todo: str) -> str:
     """What to do about a file that an error names: `todo` if its content is wrong, otherwise to keep it."""
-    if isinstance(error, OSError) and error.errno not in OF_THE_CONTENT:
+    numbered = isinstance(error, OSError) and error.errno not in OF_THE_CONTENT
+    if numbered or isinstance(error, FileNotFoundError) or RUSTS_NUMBER.search(str(error)):
         return "keep it, and check its rights, the disk and who has it open"
     return todo
 

@@ -9,6 +9,7 @@ import pytest
 from compbench.data.lattices import MPI3D, SHAPES3D
 from compbench.data.sources import SOURCES, SourceFile, file_hash, is_of, noted_sha256, recorded_sha256, stamp
 from compbench.system.errors import CompbenchError, unreadable
+from compbench.system.files import load_tensors
 
 UNKNOWN = SourceFile("thing.bin", ("https://example.org/thing.bin",))
 KNOWN = UNKNOWN._replace(sha256="0" * 64)
@@ -118,3 +119,12 @@ def test_a_file_that_the_machine_could_not_read_is_to_be_kept(path: Path, number
 def test_a_file_with_wrong_content_is_to_be_moved_away(path: Path, error: Exception) -> None:
     said = str(unreadable(path, "a picture", error))
     assert re.fullmatch(rf"{path} is not a picture or is damaged \(.+\); move it away and fetch it again\.", said)
+
+
+def test_tensors_that_the_machine_could_not_read_are_to_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(b"abc")
+    with pytest.raises(CompbenchError, match="cut is not a file of tensors or is damaged .*; delete it to start again"):
+        load_tensors(tmp_path / "cut")
+    for path in (tmp_path, tmp_path / "missing"):  # safetensors gives both errors no number
+        with pytest.raises(CompbenchError, match=f"^{path} could not be read .*; keep it"):
+            load_tensors(path)
