@@ -104,10 +104,8 @@ class ImageEvaluation:
         self.settings, self.sizes, self.dataset, self.ctx, self.added = judge, sizes, dataset, ctx, added
 
     def prepare(self) -> None:
-        """Train both judges, or load them from the cache."""
+        """Train the judge that ranks, or load it from the cache.  The seen-split judge, which never ranks, waits for the fit."""
         self._judge(seen_only=False)
-        if self.holdout.cells:
-            self._judge(seen_only=True)
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Scores of every split, and the sample grid."""

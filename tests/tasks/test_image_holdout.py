@@ -159,3 +159,11 @@ def test_grid_puts_each_generated_image_under_its_real_one() -> None:
     picture = grid(real, real + 100)
     assert picture.shape == (4 * 8 + 4, 80, 3)
     assert picture[0, 8, 0] + 100 == picture[8, 8, 0]
+
+
+def test_only_the_judge_that_ranks_is_trained_before_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(ImageEvaluation, "_judge", lambda self, *, seen_only: asked.append(seen_only))
+    evaluation = object.__new__(ImageEvaluation)
+    evaluation.prepare()
+    assert asked == [False]
