@@ -51,11 +51,15 @@ def test_a_commit_is_checked_where_its_code_moved_and_six_commits_check_all() ->
     after = copy.deepcopy(before)
     after["digests"]["u"]["m03"] = "b"
     after["digests"]["u"]["new"] = "c"
-    turns = [set(frozen.moved(before, after, turn)) for turn in range(frozen.SHARE)]
+    turns = [set(frozen.moved(before, after, turn, EqualCode())) for turn in range(frozen.SHARE)]
     assert all({"m03", "new"} <= turn for turn in turns)
     assert set().union(*turns) == {*names, "new"}
     assert max(map(len, turns)) == 4  # two that moved, and a sixth of twelve
-    assert frozen.moved({"digests": {}}, after, 0) == [*names, "new"]
+    assert frozen.moved({"digests": {}}, after, 0, EqualCode()) == [*names, "new"]
+    one, other = "a" * 64, "b" * 64
+    pairs = [{"digests": {"t": dict.fromkeys(names, digest[: frozen.DIGITS])}} for digest in (one, other)]
+    assert len(frozen.moved(*pairs, 0, EqualCode())) == 13
+    assert len(frozen.moved(*pairs, 0, EqualCode([Equal(one, other, "1" * 40, "bits")]))) == 3  # by turn alone
 
 
 def test_the_digests_of_a_commit_that_stored_none_are_none() -> None:

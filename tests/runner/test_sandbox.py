@@ -122,7 +122,7 @@ OPEN = {
     "os.sched_setaffinity(os.getppid(), os.sched_getaffinity(os.getppid()))": "sched_setaffinity",
     "(root / 'data' / 'one.json').chmod(0o600)": "chmod",
     "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))": "UDP",
-    "there = socket.socket(socket.AF_UNIX); there.connect(str(root / 'helper'))": "Path sockets",
+    "there = socket.socket(socket.AF_UNIX); there.connect(str(root / 'helper'))": "Unix sockets",
 }
 """Body -> the word of the security page for it."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,20 @@ def stored() -> Frozen:
     return found
 
 
-def unexplained(before: Frozen, after: Frozen, table: EqualCode) -> list[str]:
-    """Pairs "method on task" whose digest changed though no version went up and the table does not say that the code is equal."""
+def known_equal(table: EqualCode) -> Callable[[str, str], bool]:
+    """Whether two frozen digests, each of a CPU and of GPUs, are the same or equal by the table."""
     prefixes = {digest[:DIGITS]: table.name(digest) for row in table.rows for digest in (row.old, row.new)}
 
     def same(one: str, other: str) -> bool:
         devices = zip((one.split() * 2)[:2], (other.split() * 2)[:2], strict=True)
         return all(prefixes.get(was, was) == prefixes.get(now, now) for was, now in devices)
+
+    return same
+
+
+def unexplained(before: Frozen, after: Frozen, table: EqualCode) -> list[str]:
+    """Pairs "method on task" whose digest changed though no version went up and the table does not say that the code is equal."""
+    same = known_equal(table)
 
     def versions(found: Frozen, method: str, task: str) -> list[object]:
         own = found["versions"]
@@ -65,13 +73,14 @@ def unexplained(before: Frozen, after: Frozen, table: EqualCode) -> list[str]:
     ]
 
 
-def moved(before: Frozen, after: Frozen, turn: int) -> list[str]:
-    """Methods whose digest on any task is another or new, and by turn every `SHARE`-th of the others; sorted."""
+def moved(before: Frozen, after: Frozen, turn: int, table: EqualCode) -> list[str]:
+    """Methods whose code on any task is another or new, and by turn every `SHARE`-th of the others; sorted."""
+    same = known_equal(table)
     was, now = (
         {(method, task): digest for task, row in found["digests"].items() for method, digest in row.items()}
         for found in (before, after)
     )
-    changed = {method for (method, task), digest in now.items() if was.get((method, task)) != digest}
+    changed = {pair[0] for pair, digest in now.items() if pair not in was or not same(was[pair], digest)}
     others = sorted({method for method, _ in now} - changed)
     return sorted(changed | set(others[turn % SHARE :: SHARE]))
 
@@ -99,7 +108,7 @@ def main(words: list[str]) -> None:
             write()
         case ["moved", ref]:
             counted = subprocess.run(["git", "rev-list", "--count", "HEAD"], cwd=PATH.parent, capture_output=True, text=True)
-            print(*moved(at(ref), stored(), int(counted.stdout)), sep="\n")
+            print(*moved(at(ref), stored(), int(counted.stdout), equal_code()), sep="\n")
         case _:
             sys.exit(__doc__)
 
