@@ -53,8 +53,8 @@ function answerBlock(answer, shown, one, count, headed) {
   const real = make("tfoot", {}, make("tr", {}, make("th", {scope: "row", title: "real data"}, "real"), make("td", {}), make("td", {}, answer.real ? bare(answer.real) : "?"), make("td", {})));
   const node = make("div", {class: "answer", "data-task": answer.task});
   if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), headed ? head : "", make("tbody", {}, ...lines), real));
-  else node.append(named, make("p", {class: "note"}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
-  if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
+  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : count > 1 ? "Not ranked yet: too few seeds." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
+  if (!lines.length && !narrowed && count < 2) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
   const apart = cheap && !narrowed && !listed.slice(0, most).includes(cheap);  // it is not in the table
   if (apart) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", "cheapest: ", methodLink(rowOf(answer, cheap).method), ` ${brief(cheap)}, `, price(answer, cheap, true), " TFLOP"));
@@ -62,11 +62,11 @@ function answerBlock(answer, shown, one, count, headed) {
   return node;
 }
 function card(question, shown) {
-  const answers = question.answers, one = answers.length === 1 && !answers[0].label;
+  const answers = question.answers, ranked = [...answers].sort((a, b) => !a.ranked - !b.ranked), one = answers.length === 1 && !answers[0].label;
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
   const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : make("p", {class: "note"}, question.about);
   const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2} more` : ""]) : "";
-  return make("article", {class: "card question"}, head, tiles, ...answers.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== answers[i - 1].unit[0])), all);
+  return make("article", {class: "card question"}, head, tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), all);
 }
 
 function forestTable(question, answer, shown) {
