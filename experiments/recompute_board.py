@@ -17,7 +17,6 @@ import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,6 @@ NUMBERS = ("num_seeds", "mean", "median", "std", "worst", "ceiling", "floor")
 TERMS = ("inference_time_error", "estimation_error")
 Key = tuple[str, ...]
 Run = dict[str, Any]
-
-
-def runs(folder: Path) -> Iterator[Run]:
-    """The raw records of a folder; those of `reproduce` are of another run's and no runs of the board."""
-    for path in sorted(folder.glob("*.json")):
-        raw = json.loads(path.read_text())
-        if "spec" in raw:
-            yield raw
 
 
 def key_of(raw: Run) -> Key:
@@ -109,9 +100,11 @@ def other_judges(every: list[Run]) -> set[int]:
         return all(math.isclose(a[split], b[split], rel_tol=1e-3) for split in a.keys() & b.keys())
 
     found = set()
-    for runs_ in alike.values():
-        most = min((own for _, own in runs_), key=lambda own: (-sum(agree(own, one) for _, one in runs_), sorted(own.items())))
-        found |= {id(raw) for raw, own in runs_ if not agree(own, most)}
+    for several in alike.values():
+        most = min(
+            (own for _, own in several), key=lambda own: (-sum(agree(own, one) for _, one in several), sorted(own.items()))
+        )
+        found |= {id(raw) for raw, own in several if not agree(own, most)}
     return found
 
 
@@ -131,7 +124,7 @@ def parts(own: list[Run], oracle: list[Run], term: str) -> dict[str, float]:
 
 
 def main(records: Path, site: Path) -> None:
-    every = list(runs(records))
+    every = [json.loads(path.read_text()) for path in sorted(records.glob("*.json"))]
     others = other_judges(every)
     groups: dict[Key, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for raw in every:

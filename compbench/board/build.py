@@ -80,16 +80,16 @@ Answers = tuple[Board, tuple[Contest, ...], tuple[View, ...]]
 """All rows, the matrix of methods by families, and the questions with their answers, at each preset."""
 
 
-def build(material: Material, destination: Path, found: Answers | None = None) -> tuple[Path, ...]:
+def build(material: Material, destination: Path, known: Answers | None = None) -> tuple[Path, ...]:
     """Write the board's files into a folder, each whole or not at all; a missing folder is created.
 
     Args:
-        found: the result of `answers` for this material, if it is known.
+        known: the result of `answers` for this material, if it was computed before.
 
     Returns:
         the files written.
     """
-    files = contents(material, found)
+    files = contents(material, known)
     for name, content in files.items():
         write_atomically(destination / name, content)
     return tuple(destination / name for name in files)
@@ -120,13 +120,16 @@ def opened_on(found: Sequence[Contest], made: Sequence[View]) -> View | None:
     return made[default_contest(found)] if made else None
 
 
-def draw(material: Material, folder: Path) -> tuple[Path, ...]:
+def draw(material: Material, folder: Path, known: Answers | None = None) -> tuple[Path, ...]:
     """Write the page's forest plots into a folder, those of the preset that the page opens on, and its filmstrips.
+
+    Args:
+        known: the result of `answers` for this material, if it was computed before.
 
     Raises:
         CompbenchError: there is nothing to draw, or matplotlib is not installed.
     """
-    board, found, made = answers(material)
+    board, found, made = known or answers(material)
     view, reels = opened_on(found, made), films_of(board, material)
     plots = view is not None and view.questions
     if not plots and not reels:
@@ -150,7 +153,7 @@ def contents(material: Material, known: Answers | None = None) -> Mapping[str, b
     figures = read(material.papers)
     with collector_paused():
         families = installed_families() if material.families is None else material.families
-        board, found, asked = known or answers(material._replace(families=families))
+        board, found, asked = known or answers(material)
         chart, sealed, shots = to_svg(board.rows), drops(board.rows), prices(board.rows)
         overall = families_markdown(found) + drops_markdown(sealed) + shots_markdown(shots, SHOTS_CHART)
         grids = sample_grids(board.rows, material.records, material.pictures)

@@ -299,7 +299,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
 
 def _prefixed(names: Sequence[str]) -> list[str]:
     """What the names begin with, then the rest of each."""
-    shared = os.path.commonprefix(names)  # noqa: RUF071  they are no paths
+    shared = os.path.commonprefix(names)  # noqa: RUF071  these are not paths
     return [shared, *(name.removeprefix(shared) for name in names)]
 
 

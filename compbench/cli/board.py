@@ -64,7 +64,7 @@ def _show(material: Material, problems: Sequence[Problem], task: str, output: Pa
     found = answers(material)
     _print(found, task)
     if figures is not None:
-        for path in draw(material, figures):
+        for path in draw(material, figures, found):
             click.echo(path)
     if not task:
         pages = build(material, output, found)
