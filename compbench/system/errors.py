@@ -65,16 +65,19 @@ def unreadable(path: Path, what: str, error: Exception, *, todo: str = "move it 
         error: what reading it raised.
         todo: what to do about a wrong file.
     """
-    found = f"is not {what} or is damaged" if remedy(error, todo) == todo else "could not be read"
+    found = f"is not {what} or is damaged" if blames_the_content(error) else "could not be read"
     return f"{path} {found} ({brief(error)}); {remedy(error, todo)}."
 
 
 def remedy(error: Exception, todo: str) -> str:
     """What to do about a file that an error names: `todo` if its content is wrong, otherwise to keep it."""
+    return todo if blames_the_content(error) else "keep it, and check its rights, the disk and who has it open"
+
+
+def blames_the_content(error: Exception) -> bool:
+    """Whether an error of reading a file speaks of its content, and not of rights, the disk or the machine."""
     numbered = isinstance(error, OSError) and error.errno not in OF_THE_CONTENT
-    if numbered or isinstance(error, FileNotFoundError) or RUSTS_NUMBER.search(str(error)):
-        return "keep it, and check its rights, the disk and who has it open"
-    return todo
+    return not (numbered or isinstance(error, FileNotFoundError) or RUSTS_NUMBER.search(str(error)))
 
 
 def brief(error: Exception) -> str:
