@@ -8,6 +8,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
 import compbench
 from compbench.cli.main import main
 from compbench.registry.registry import KINDS
@@ -138,6 +140,13 @@ def test_the_command_line_starts_without_torch_or_numpy() -> None:
         "print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / ".ci").iterdir()))
+def test_a_script_of_ci_parses_to_its_end(script: str) -> None:
+    """bash reads a script as it goes: what does not parse at the end fails a run after ten minutes."""
+    parsed = subprocess.run(["bash", "-n", script], cwd=ROOT / ".ci", capture_output=True, text=True, check=False)
+    assert (parsed.returncode, parsed.stderr) == (0, "")
 
 
 def test_every_hook_is_explained_to_contributors() -> None:
