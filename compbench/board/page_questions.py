@@ -6,9 +6,11 @@ import base64
 from collections.abc import Mapping
 
 from compbench.board.groups import Section
+from compbench.board.notation import duration
 from compbench.board.question_table import LABELS, PICTURES
 from compbench.board.row import BoardRow
-from compbench.board.view import Answer, Entry, Question, View, rank_commands
+from compbench.board.view import Answer, Entry, Pace, Question, View, rank_commands
+from compbench.store.format import clean
 from compbench.system.files import Json
 
 Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
@@ -17,7 +19,16 @@ Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
 
 def view_data(view: View, places: Places) -> dict[str, Json]:
     """A view as JSON; an entry refers to its row by position on the page's board, so no row is stored twice."""
-    return {"preset": view.preset, "questions": [_question(question, view.preset, places) for question in view.questions]}
+    return {
+        "preset": view.preset,
+        "pace": _pace(view.pace),
+        "questions": [_question(question, view.preset, places) for question in view.questions],
+    }
+
+
+def _pace(pace: Pace | None) -> str:
+    """How long 100 TFLOP take, in words; "" where nothing was timed."""
+    return f"100 take about {duration(float(f'{100 * pace.seconds:.2g}'))} on {clean(pace.hardware)}" if pace else ""
 
 
 def _question(question: Question, preset: str, places: Places) -> dict[str, Json]:
@@ -70,6 +81,8 @@ def _entry(entry: Entry, place: int) -> dict[str, Json]:
         "high": _short(entry.high),
         "seen": _short(entry.seen),
         "score": entry.score,
+        "interval": entry.interval,
+        "time": duration(entry.seconds),
         "cost": entry.cost_words,
         "flops": None if entry.cost is None else float(f"{entry.cost:.4g}"),
     }

@@ -1,6 +1,6 @@
 // The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
 // Methods listed on a card of one task, of two, and of more; in a plot; and cards above a glossary.
-const SHOWN = 5, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 7, CARDS = 8;
+const SHOWN = 5, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 6, CARDS = 8;
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
 const rowOf = (answer, entry) => boards[answer.board].rows[entry.row];
@@ -11,6 +11,7 @@ const isWhole = (cell, family) => cell.ran === family.tasks.length;
 const brief = entry => entry.score.replace(/ (right|reached)$/, "").replace(/^distance /, "");
 // The number alone, under a head that says its unit.
 const bare = text => text.replace(/ %.*$/, "").replace(/^distance /, "");
+const range = entry => entry.interval ? `, 95 % interval ${entry.interval}` : "";
 const unitHead = answer => make("th", {scope: "col", title: answer.unit[1]}, answer.unit[0]);
 const tera = entry => entry.flops === null ? "?" : String(Number((entry.flops / 1e12).toPrecision(2)));
 const costOf = entry => entry.cost === "?" ? "cost not known" : entry.cost;
@@ -19,7 +20,7 @@ const TFLOP = "1 TFLOP = 10¹² additions or multiplications of numbers; 1 GFLOP
 const term = (text, told, more) => make("span", {class: "term", title: told, ...more}, text);
 // What an entry costs; where the pointer rests, the speed that was measured.
 function price(answer, entry, short) {
-  const {timing} = rowOf(answer, entry), rate = timing && timing.samples[0] !== null && timing.hardware ? `; measured: ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
+  const {timing} = rowOf(answer, entry), rate = timing && timing.samples[0] !== null && timing.hardware ? `; ${entry.time ? `about ${entry.time}` : "not timed as a whole"} and ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
   return term(short ? tera(entry) : costOf(entry), `${costOf(entry)}; ${TFLOP}; for the training and 10,000 samples${rate}`);
 }
 
@@ -45,34 +46,36 @@ function verdictTag(answer) {
 function answerBlock(answer, shown, one, count, headed) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
   const best = answer.entries.filter(e => e.state === "best"), listed = narrowed ? filtered : best, most = one ? SHOWN : count > 2 ? LEAST_SHOWN : TASK_SHOWN, low = lowest(listed);
-  const lines = listed.slice(0, most).map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 88, low)), make("td", {title: `${e.score}; real data ${answer.real}; ${STATES[e.state]}`}, bare(e.score)), make("td", {class: best.length > 1 && e.row === answer.cheapest ? "price cheapest" : "price"}, price(answer, e, true))));
-  const rest = listed.slice(most), cheap = answer.cheapest === null ? null : answer.entries.find(e => e.row === answer.cheapest);
-  const label = answer.label || BEST, candidates = answer.ranked && !narrowed ? `${best.length} of ${answer.ranked} ${BEST}` : "";
+  // The first of them, and the cheapest.
+  const told = listed.filter((e, i) => i < most || !narrowed && e.row === answer.cheapest), rest = listed.filter(e => !told.includes(e));
+  const lines = told.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 88, low)), make("td", {title: `${e.score}${range(e)}; real data ${answer.real}; ${STATES[e.state]}`}, bare(e.score)), make("td", {class: best.length > 1 && e.row === answer.cheapest ? "price cheapest" : "price"}, price(answer, e, true))));
+  const label = answer.label || BEST, candidates = answer.ranked && !narrowed ? `${best.length}/${answer.ranked} ${BEST}` : "";
   const named = make("div", {class: "named"}, make("span", {}, answer.label ? taskLink(answer.task, answer.label, answer.about) : "", answer.label && candidates ? ": " : "", narrowed && !answer.label ? "the chosen methods" : candidates), verdictTag(answer));
   const head = make("thead", {}, make("tr", {}, make("td", {}), make("td", {}), unitHead(answer), make("th", {scope: "col", title: `${TFLOP}; of the training and 10,000 samples`}, "TFLOP")));
   const real = make("tfoot", {}, make("tr", {}, make("th", {scope: "row", title: "real data"}, "real"), make("td", {}), make("td", {}, answer.real ? bare(answer.real) : "?"), make("td", {})));
   const node = make("div", {class: "answer", "data-task": answer.task});
   if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), headed ? head : "", make("tbody", {}, ...lines), real));
-  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : count > 1 ? "Not ranked yet: too few seeds." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
-  if (!lines.length && !narrowed && count < 2) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
+  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
+  if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
-  const apart = cheap && !narrowed && !listed.slice(0, most).includes(cheap);  // it is not in the table
-  if (apart) node.append(make("p", {class: "cheap"}, more, more ? ", " : "", "cheapest: ", methodLink(rowOf(answer, cheap).method), ` ${brief(cheap)}, `, price(answer, cheap, true), " TFLOP"));
-  else if (more) node.append(make("p", {class: "cheap"}, more));
+  if (more) node.append(make("p", {class: "cheap"}, more));
   return node;
 }
 function card(question, shown) {
-  const answers = question.answers, ranked = [...answers].sort((a, b) => !a.ranked - !b.ranked), one = answers.length === 1 && !answers[0].label;
+  const answers = question.answers, one = answers.length === 1 && !answers[0].label;
+  // One line names the tasks that cannot be ranked, if the reader has not narrowed the methods.
+  const pending = answers.length > 1 ? answers.filter(a => !a.ranked && a.entries.every(e => shown(rowOf(a, e).method))) : [], ranked = answers.filter(a => !pending.includes(a));
+  const waiting = pending.length ? make("p", {class: "cheap"}, ["Not ranked yet, too few seeds: ", ...pending.flatMap((a, i) => i ? [", ", taskLink(a.task, a.label, a.about)] : [taskLink(a.task, a.label, a.about)])]) : "";
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
-  const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : make("p", {class: "note"}, question.about);
+  const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : "";
   const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2} more` : ""]) : "";
-  return make("article", {class: "card question"}, head, tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), all);
+  return make("article", {class: "card question"}, head, make("p", {class: "about"}, question.about), tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), waiting, all);
 }
 
 function forestTable(question, answer, shown) {
   const entries = answer.entries.filter(e => shown(rowOf(answer, e).method)), key = `forest ${answer.task}`, open = unfolded.has(key) || Boolean(chosen.task) || entries.length < answer.entries.length;
   const competing = entries.filter(e => e.state !== "reference"), listed = open ? entries : competing.slice(0, FOREST_SHOWN), low = lowest(listed);
-  const rows = listed.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 150, low, 24)), make("td", {title: `${e.score}; ${STATES[e.state]}; ${costOf(e)}`}, bare(e.score))));
+  const rows = listed.map(e => make("tr", {class: e.state}, make("th", {scope: "row"}, methodLink(rowOf(answer, e).method)), make("td", {}, strip(answer, e, 124, low, 24)), make("td", {title: `${e.score}${range(e)}; ${STATES[e.state]}; ${costOf(e)}`}, bare(e.score)), make("td", {class: "range"}, e.interval)));
   const title = answer.label ? `${question.title}, ${answer.label}` : question.title, left = entries.length - listed.length;
   const node = make("div", {class: "card forests"}, make("table", {}, make("caption", {}, make("div", {class: "named"}, make("span", {}, taskLink(answer.task, title, answer.about)), make("small", {title: answer.unit[1]}, answer.unit[0]))), make("tbody", {}, ...rows)));
   if (answer.crossing && answer.crossing.slice(0, 2).every(place => listed.some(e => e.row === place))) node.append(make("p", {class: "cheap crossing"}, answer.crossing[2]));
@@ -119,7 +122,7 @@ const listOf = (kind, pairs) => make("dl", {class: kind}, ...pairs.map(([word, t
 // What the signs on the cards mean; only of those that stand there.
 function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
-  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["listed", "methods that may be best: none is shown to be better, so seeds that vary much keep a worse mean listed"], ["dots", `one a seed with a 95 % bar, on the way from ignoring the request (tick) to real data (dashed)${beyond ? ", which chance can pass" : ""}`], ...units, ["TFLOP", "10¹² operations, of training and 10,000 samples; bold: cheapest"]]);
+  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["may be best", "no other is shown to be better; seeds that vary much keep a worse mean"], ["dots", `one a seed, from ignoring the request (tick) to real data (dashed)${beyond ? ", which chance can pass" : ""}; bar: 95 % interval`], ...units, ["TFLOP", `10¹² operations, of training and 10,000 samples${viewNow().pace ? `; ${viewNow().pace}` : ""}; bold: cheapest`]]);
 }
 // The cards, and after each few of them one line for each method that stands there for the first time.
 function cards(questions, shown) {
@@ -132,10 +135,10 @@ function cards(questions, shown) {
   }
   return parts;
 }
-// The verdicts that the cards name, in words; "that way" is the dots' way, which the line above names.
+// The verdicts that the cards name, in words; "that way" is the dots' way, which the line above names, and the first says it for all.
 function legend(questions) {
   const met = new Set(questions.flatMap(q => q.answers.map(a => a.verdict))), own = Object.entries(data.verdicts).filter(([word]) => met.has(word));
-  return own.length ? listOf("verdicts", own.map(([word, told]) => [word, told.replace(data.way, "of that way")])) : "";
+  return own.length ? listOf("verdicts", own.map(([word, told], i) => [word, told.replace(` ${data.way}`, i ? "" : " of that way")])) : "";
 }
 // Everything that is seen before the panels: of the boards that match, and of the methods that are shown.
 function overview(shown, matched) {
@@ -150,7 +153,7 @@ function overview(shown, matched) {
   const mine = found ? found.findings.filter(text => !/ (may be|is) best[;:]/.test(text) && own.some(q => text.includes(` ${q.family} `) || q.answers.some(a => text.includes(a.task)))) : [];
   const said = mine.length && !chosen.method && !words().length ? make("ul", {class: "findings", "aria-label": "what we found"}, ...mine.map(text => make("li", {}, text))) : "";
   node.replaceChildren(key, ...cards(own, shown),
-    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Further right is better. Bars: 95 % intervals. Filled: may be best. Hollow: shown to be worse. Square: not ranked. ▾: seen combinations."), make("div", {class: "plots"}, ...plots),
+    make("h2", {}, "How sure is that?"), make("p", {class: "lead"}, "Right is better. Bars, grey numbers: 95 % intervals. Filled: may be best. Hollow: shown to be worse. Square: not ranked. ▾: seen combinations."), make("div", {class: "plots"}, ...plots),
     ...(own.flatMap(q => q.answers).length > 1 ? [make("h2", {}, "All methods"), said, taskMatrix(own, found, shown)] : []), names(listed, own), costs(found, shown, own));
 }
 // Quality against cost of one family, chosen by the reader.

@@ -38,6 +38,7 @@ class Timing(NamedTuple):
         seconds: mean duration of a whole run, including the full cost of a shared fit; None if all runs were resumed.
         shared: whether some of these runs loaded a shared fit.
         train_flops, sample_flops: FLOPs of the whole fit, over all silos, and of one sample.
+        train_steps: of the whole fit, over all silos, stages and rounds.
         silos: what the silos sent, received and computed.
     """
 
@@ -55,6 +56,19 @@ class Timing(NamedTuple):
     train_flops: float | None
     sample_flops: float | None
     silos: SiloCosts | None = None
+    train_steps: float | None = None
+
+    def wall_seconds(self, samples: int) -> float | None:
+        """Seconds that training and so many samples take on `hardware`: steps / (steps/s) + samples / (samples/s).
+
+        None where one of these is not known.  A fit without steps takes no time here.
+        """
+        if not self.sample_samples_per_second or self.train_steps is None:
+            return None
+        if self.train_steps and not self.train_steps_per_second:
+            return None
+        training = self.train_steps / self.train_steps_per_second if self.train_steps_per_second else 0.0
+        return training + samples / self.sample_samples_per_second
 
 
 def timing(ok: Sequence[Record], costs: Costs = NONE, *, default: bool = False) -> Timing | None:
@@ -88,6 +102,7 @@ def timing(ok: Sequence[Record], costs: Costs = NONE, *, default: bool = False) 
         train_flops=known_mean(map(train_flops, ok)),
         sample_flops=known_mean(run.profile.flops_per_sample for run in ok),
         silos=silo_costs(runs),
+        train_steps=known_mean(map(train_steps, ok)),
     )
 
 
@@ -115,6 +130,14 @@ def charged_seconds(record: Record) -> float | None:
     return record.seconds + (record.profile.seconds("fit") if loaded_shared_fit(record) else 0.0)
 
 
+def train_steps(record: Record) -> int:
+    """Training steps of the whole fit, over all silos, stages and rounds; the budget's where the record did not count them."""
+    profile = record.profile
+    if profile.train_steps is not None:
+        return profile.train_steps
+    return sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
+
+
 def train_flops(record: Record) -> float | None:
     """Floating point operations of the whole fit, over all silos and stages; None where they were not counted.
 
@@ -123,9 +146,7 @@ def train_flops(record: Record) -> float | None:
     profile = record.profile
     if profile.flops_per_train_step is None:
         return None
-    steps = profile.train_steps
-    if steps is None:  # the record did not count them
-        steps = sum(silo.steps for silo in profile.silos) if profile.silos else record.spec.budget.train_steps
+    steps = train_steps(record)
     return profile.flops_per_train_step * steps if steps or profile.train_steps == 0 else None
 
 

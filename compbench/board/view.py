@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import Literal, NamedTuple
 
 from compbench.board.catalogue import Catalogue
@@ -51,7 +52,9 @@ class Entry(NamedTuple):
         low, high: ends of the 95 % interval of the score, as shares.
         seen: the same share of seen combinations; None where it is not known.
         score: the score in words.
+        interval: the 95 % interval's ends in the unit of the score, as in 20-94; "" without one.
         cost: FLOPs of the training and of `SAMPLES` samples; None where they are not known.
+        seconds: what these take on the machine that was profiled; None where that is not known.
         notes: other facts that a reader must know.
     """
 
@@ -64,6 +67,8 @@ class Entry(NamedTuple):
     seen: float | None
     score: str
     cost: float | None
+    seconds: float | None
+    interval: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -154,11 +159,31 @@ class Question(NamedTuple):
         return tuple(dict.fromkeys(entry.row.method for entry in self.answers[0].best if entry.row.method in common))
 
 
+class Pace(NamedTuple):
+    """How long a TFLOP takes: `seconds`, the median over methods that were timed on `hardware`."""
+
+    seconds: float
+    hardware: str
+
+
 class View(NamedTuple):
     """All questions that some method ran at a preset."""
 
     preset: str
     questions: tuple[Question, ...]
+
+    @property
+    def pace(self) -> Pace | None:
+        """How long a TFLOP of training and samples takes on the machine that timed most methods; None if none was timed."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for _, answer in self.answers():
+            for entry in answer.competing:
+                if entry.row.timing and entry.seconds and entry.cost:
+                    found[entry.row.timing.hardware].append(1e12 * entry.seconds / entry.cost)
+        if not found:
+            return None
+        hardware = max(found, key=lambda name: (len(found[name]), name))
+        return Pace(median(found[hardware]), hardware)
 
     def tab(self, *, silos: bool) -> tuple[Question, ...]:
         return tuple(question for question in self.questions if question.silos == silos)
@@ -221,7 +246,7 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
 def _entry(row: BoardRow, scale: Scale | None) -> Entry:
     cell, said = row.scores.get(row.primary), (*notes(row), *map(failure, row.failures))
     if cell is None:
-        return Entry(row, "failed", (), None, None, None, None, ", ".join(sorted(row.statuses)), cost(row), said)
+        return Entry(row, "failed", (), None, None, None, None, ", ".join(sorted(row.statuses)), cost(row), time(row), notes=said)
     twin = row.scores.get(row.primary.replace("heldout", "seen"))
     shares = tuple(share for _, share in row.fits.shares) if row.fits else ()
     ends = sorted(scale.share(end) for end in cell.interval) if scale and cell.interval else [None, None]
@@ -235,6 +260,8 @@ def _entry(row: BoardRow, scale: Scale | None) -> Entry:
         seen=scale.share(twin.mean) if scale and twin and twin is not cell and cell.direction == "higher" else None,
         score=value_words(cell, cell.mean),
         cost=cost(row),
+        seconds=time(row),
+        interval=interval_words(cell),
         notes=said,
     )
 
@@ -274,6 +301,11 @@ def cost(row: BoardRow) -> float | None:
     return timing.train_flops + SAMPLES * timing.sample_flops
 
 
+def time(row: BoardRow) -> float | None:
+    """Seconds that a method's training and `SAMPLES` samples take on the profiled machine; None where that is not known."""
+    return row.timing.wall_seconds(SAMPLES) if row.timing else None
+
+
 def family_cost(found: Standing) -> float | None:
     """Mean cost over the tasks of a family that a method ran; None where one of them is not known."""
     costs = [cost(row) for row in found.rows]
@@ -306,12 +338,24 @@ def value_words(cell: Cell, value: float) -> str:
     return f"{100 * value / whole:.0f} % right" if "accuracy" in cell.name else number(value)
 
 
+def interval_words(cell: Cell) -> str:
+    """The ends of a primary score's interval without their unit; "" without an interval."""
+    if cell.interval is None:
+        return ""
+    ends = [_bare(value_words(cell, end)) for end in cell.interval]
+    return ends[0] if ends[0] == ends[1] else "-".join(ends)
+
+
+def _bare(words: str) -> str:
+    return words.removeprefix("distance ").split(" %", 1)[0]
+
+
 def unit_words(cell: Cell) -> tuple[str, str]:
     """What stands over a column of primary scores, and what it means."""
     if cell.direction == "lower":
         points = "sliced Wasserstein between generated and real points, in the unit of their coordinates"
         what = points if "sw2" in cell.name else f"{cell.name.replace('_', ' ')} between generated and real samples"
-        return "distance ↓", f"{what}; lower is better"
+        return "distance ↓", f"{what}"
     if "success" in cell.name:
         return "% reached", "plans that reach their goal"
     if "accuracy" in cell.name:

@@ -97,7 +97,7 @@ def test_the_first_screen_answers_each_question_with_a_picture(page: Browser) ->
     assert texts(page, ".question:first-child tfoot td")[1] == "99"
     assert texts(page, ".question:first-child td.price") == ["?"]  # these runs count no FLOPs: "cost not known", says its title
     assert page.run("return document.querySelector('td.price .term').title").startswith("cost not known")
-    assert texts(page, ".question:first-child .named")[0].startswith("1 of ")
+    assert texts(page, ".question:first-child .named")[0].startswith("1/4 ")
     drawn = "return [...document.querySelectorAll('.question img')].map(i => i.naturalWidth > 0 && i.alt.includes('never seen'))"
     assert page.run(drawn) == [True] * 3
     dots = "return document.querySelectorAll('.question:first-child tbody tr:first-child circle').length"

@@ -66,3 +66,13 @@ def test_a_row_of_other_devices_or_tasks_has_the_speed_of_the_measured_machine_a
     assert (timing(runs, costs).remark, timing(runs[1:], costs).remark) == ("", "")  # whatever code another device has
     light = record(task="shapes3d-light", code="c" * 64)
     assert (timing([light], costs).train_steps_per_second, timing([light], costs).remark) == (50.0, "measured on shapes3d-heavy")
+
+
+def test_the_time_of_a_cost_is_that_of_its_steps_and_of_its_samples() -> None:
+    """100 steps at 50 a second, and 640 samples at 64 a second."""
+    run = with_profile(train_steps=100)
+    assert timing([run], Costs([made(run)])).wall_seconds(640) == 12.0
+    assert timing([run]).wall_seconds(640) is None
+    closed, untimed = with_profile(train_steps=0), made(run, train_step_seconds=None)
+    assert timing([closed], Costs([untimed])).wall_seconds(640) == 10.0  # a fit in closed form takes no step
+    assert timing([run], Costs([untimed])).wall_seconds(640) is None

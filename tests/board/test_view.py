@@ -13,7 +13,7 @@ from compbench.board.build import Material, answers, draw
 from compbench.board.question_table import PICTURES, QUESTIONS
 from compbench.board.render_markdown import to_markdown
 from compbench.board.terminal import overview
-from compbench.board.view import View, family_rate, flop_words, value_words
+from compbench.board.view import View, family_rate, flop_words, interval_words, value_words
 from compbench.registry.registry import Registry
 from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError
@@ -47,6 +47,26 @@ def test_the_cheapest_counts_its_samples_as_well_as_its_training() -> None:
     assert [entry.cost for entry in answer.best] == [1.1e13, 6e12]
     assert answer.cheapest is not None
     assert answer.cheapest.row.method == "second"
+
+
+def test_a_tflop_takes_as_long_as_it_took_the_median_method() -> None:
+    """A step at 50 a second and 10,000 samples at 64 a second: 156.27 s for 10 TFLOP, for 20 and for 40."""
+    methods = {"first": 1e9, "second": 2e9, "third": 4e9}
+    all_runs = [runs(name, 0.5 + 0.1 * place, sample=flops) for place, (name, flops) in enumerate(methods.items())]
+    *_, (view,) = answers(Material([one for own in all_runs for one in own], costs=Costs([made(own[0]) for own in all_runs])))
+    assert view.pace is not None
+    assert view.pace == (pytest.approx((1 / 50 + 10_000 / 64) / 20, rel=1e-3), "a processor, 2 threads")
+    assert view_of(*all_runs[0], *all_runs[1]).pace is None  # nobody measured them
+
+
+def test_an_interval_is_said_without_the_unit_of_its_score() -> None:
+    cell = view_of(*runs("first", 0.5), *runs("second", 0.1)).questions[0].answers[0].best[0].cell
+    assert cell is not None
+    low, high = interval_words(cell).split("-")
+    assert [low, high] == [f"{100 * end:.0f}" for end in cell.interval or ()]
+    assert 0 <= int(low) < 51 < int(high) <= 100
+    assert interval_words(cell._replace(interval=None)) == ""
+    assert interval_words(cell._replace(direction="lower", name="heldout_sw2", interval=(0.05, 0.2))) == "0.050-0.200"
 
 
 def test_the_rate_of_a_family_is_the_geometric_mean_over_its_tasks_and_unknown_if_one_is() -> None:

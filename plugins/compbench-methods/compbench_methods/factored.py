@@ -1,4 +1,4 @@
-"""One conditioning head per factor, summed: h <- h + sum_k (gamma_k(c_k) * h + beta_k(c_k)) in the middle of the network.
+"""One learnt effect per factor, added: h <- h + sum_k (gamma_k(c_k) * h + beta_k(c_k)) at its middle.
 
 Compositional Flow Matching with Factored Velocity Fields (FVF), equation 1 and section 5.  The input of each head is its factor's
 one-hot minus the training mean; biases remain.  A head for a new factor can be trained alone on a frozen model.

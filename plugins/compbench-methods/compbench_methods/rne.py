@@ -1,6 +1,6 @@
 """Weighted particles whose weights come from transition densities instead of rates.
 
-rne         Particles weighted by ratios of transition densities: no divergence, no clip, finite weights at coarse steps.
+rne         Weighted particles that correct the summed scores: no divergence, no clip, finite weights.
 rne-oracle  RNE's particles on the task's analytic scores, weighted by the exact densities: right at any number of steps.
 
 Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps are those of fkc, but a step draws
