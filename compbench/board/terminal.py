@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
+from textwrap import wrap
 
 from compbench.board.families import Contest
 from compbench.board.findings import findings
@@ -18,9 +20,15 @@ from compbench.system.errors import suggest
 NAME, LABEL, NAMED = 24, 100, 3
 """Largest number of characters of a method's name, and of a column's label, and of methods that a line names."""
 
+GAP, LEAST = "  ", 8
+"""What separates columns, and the least width to which a column is narrowed."""
 
-def overview(view: View, contest: Contest | None = None) -> str:
-    """One line for each task: methods that may be best, the first one's score, the cheapest, the verdict; then findings."""
+
+def overview(view: View, contest: Contest | None = None, width: int = 0) -> str:
+    """One row for each task: methods that may be best, the first one's score, the cheapest, the verdict; then findings.
+
+    The table is at most `width` characters wide; 0 is no limit.
+    """
     if not view.questions:
         return ""
     lines = [["question", "may be best", "score of the first", "cheapest of them", "verdict"]]
@@ -40,7 +48,7 @@ def overview(view: View, contest: Contest | None = None) -> str:
         said.append("Not ranked yet: a rank needs two methods with two seeds each, better three:")
         said += [f"  {command}" for command in rank_commands(answer, view.preset, silos=question.silos)]
     smoke = [SMOKE] if view.preset == "smoke" else []
-    return "\n".join([title, *smoke, "", *aligned(lines), "", *_verdicts(view), *said])
+    return "\n".join([title, *smoke, "", *aligned(lines, width), "", *_verdicts(view), *said])
 
 
 def _verdicts(view: View) -> list[str]:
@@ -78,8 +86,8 @@ def _marked(name: str, over: Sequence[object]) -> str:
     return f"{name} {MARK}" if over else name
 
 
-def task_board(board: Board, task: str) -> str:
-    """The boards of one task: rank, score next to that of real data, interval, cost, seeds.
+def task_board(board: Board, task: str, width: int = 0) -> str:
+    """The boards of one task: rank, score next to that of real data, interval, cost, seeds; tables of at most `width` characters.
 
     Raises:
         CompbenchError: no record is of such a task.
@@ -88,10 +96,10 @@ def task_board(board: Board, task: str) -> str:
     chosen = {section: rows for section, rows in sections.items() if section.task == task}
     if not chosen:
         raise suggest("task with records", task, sorted({section.task for section in sections}))
-    return "\n\n".join(_section(section, rows, list(sections), board) for section, rows in chosen.items())
+    return "\n\n".join(_section(section, rows, list(sections), board, width) for section, rows in chosen.items())
 
 
-def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board) -> str:
+def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board, width: int) -> str:
     primary = rows[0].primary.replace("_", " ")
     lines = [["rank", "method", primary, "95 % interval", "cost", "may be best", "seeds"]]
     answer = answer_of(section, rows)
@@ -101,7 +109,7 @@ def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section
     said = [clean(answer.crossing.words)] if answer.crossing else []
     said += [_over(row, row.label) for row in rows if row.beyond]
     smoke = [SMOKE] if section.preset == "smoke" else []
-    return "\n".join([clean(heading(section, among)), *smoke, words, "", *aligned(lines), *(["", *said] if said else [])])
+    return "\n".join([clean(heading(section, among)), *smoke, words, "", *aligned(lines, width), *(["", *said] if said else [])])
 
 
 def _row(row: BoardRow, entry: Entry | None) -> list[str]:
@@ -118,7 +126,18 @@ def _row(row: BoardRow, entry: Entry | None) -> list[str]:
     return [rank, name, value, span, flop_words(cost(row)), best, seeds]
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of equal width, one line for each row."""
+def aligned(lines: Sequence[Sequence[str]], width: int = 0) -> list[str]:
+    """Columns of equal width, one line for each row.
+
+    If they are wider than `width`, the widest columns are narrowed, to `LEAST` characters at the least, and their cells take
+    several lines; words stay whole where they fit.  0 is no limit.
+    """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    while width and sum(widths) + len(GAP) * (len(widths) - 1) > width and max(widths) > LEAST:
+        widths[widths.index(max(widths))] -= 1
+    found = []
+    for line in lines:
+        cells = [wrap(cell, width) if len(cell) > width else [cell] for cell, width in zip(line, widths, strict=True)]
+        for parts in zip_longest(*cells, fillvalue=""):
+            found.append(GAP.join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip())
+    return found

@@ -14,6 +14,7 @@ from compbench.board.groups import Section
 from compbench.board.page_families import default_contest
 from compbench.board.terminal import overview, task_board
 from compbench.cli.names import names
+from compbench.cli.wrapping import paragraph, refilled, width_of_terminal
 from compbench.store.format import clean
 from compbench.store.records import Problem, collector_paused
 from compbench.system.errors import CompbenchError
@@ -75,9 +76,10 @@ def _print(made: Answers, task: str) -> None:
     """The ranking of one task, or the answers to all questions."""
     found, contests, views = made
     first = default_contest(contests)
-    text = task_board(found, task) if task else overview(views[first], contests[first]) if views else ""
+    width = width_of_terminal()
+    text = task_board(found, task, width) if task else overview(views[first], contests[first], width) if views else ""
     nothing = "No core task was run under its own protocol; `compbench board TASK` shows one task."
-    click.echo(text or (nothing if found.rows else "There are no records; `compbench run` writes some."))
+    click.echo(refilled(text) or (nothing if found.rows else "There are no records; `compbench run` writes some."))
     if not task:
         _print_others({row.section for row in found.rows}, views[first].preset if views else "")
 
@@ -91,6 +93,5 @@ def _print_others(sections: set[Section], shown: str) -> None:
         names = sorted(map(clean, tasks[preset]))
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         without = "; scores at smoke mean nothing" if preset == "smoke" else ""
-        click.echo(
-            f"Also at {preset}: {', '.join(names[:MOST_NAMED])}{more} (`compbench board TASK` shows all presets{without})."
-        )
+        said = f"{', '.join(names[:MOST_NAMED])}{more} (`compbench board TASK` shows all presets{without})."
+        click.echo(paragraph(f"Also at {preset}: ", said, "  "))

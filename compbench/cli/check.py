@@ -1,17 +1,23 @@
-"""check."""
+"""check: test the contract of methods, tasks and metrics."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import click
 
 from compbench.cli import names as completion
 from compbench.cli.options import Finite, list_option, plugin_option
+from compbench.cli.wrapping import paragraph
 from compbench.registry.registry import Registry
 from compbench.sweep.parse import names as names_of
 from compbench.system.errors import CompbenchError
 from compbench.testing.outside import check_all
+
+LABEL = re.compile(r"(ok|failed|skipped) +| +(expected: +|came: +|to fix: +)?")
+"""What a line of a report begins with; the rest of the line is wrapped on a terminal."""
 
 
 @click.command()
@@ -50,8 +56,6 @@ def check(
     NAME may be a pattern of methods: 'dcfm-*'.  Each one runs in its own process.  Exit status: 0 all passed, 1 something
     failed, 2 wrong usage.
     """
-    import json
-
     files = tuple(file.resolve() for file in plugins)
     words = [*names, *(["*"] if every else [])]
     if not words:
@@ -67,7 +71,8 @@ def check(
     for report in check_all(list(found), jobs=jobs, plugins=files, only=checks, device=device, time_limit=time_limit):
         reports.append(report)
         for line in () if as_json else report.lines(verbose=verbose):
-            click.echo(line)
+            start = LABEL.match(line)
+            click.echo(paragraph(line[: start.end()], line[start.end() :]) if start else line)
     if as_json:
         click.echo(json.dumps([report.as_json() for report in reports], indent=2))
     if not all(report.ok for report in reports):

@@ -17,11 +17,15 @@ from compbench.board.notation import count, number
 from compbench.board.row import Board
 from compbench.board.terminal import aligned
 from compbench.cli.names import records as completed
+from compbench.cli.wrapping import paragraph, width_of_terminal
 from compbench.registry.registry import Registry
 from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home
+
+ARROWS = {"higher": "↑", "lower": "↓"}
+"""Where better scores lie."""
 
 
 @click.command()
@@ -43,7 +47,8 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     \b
     compbench compare factored mono --task 'shapes3d-*'
     compbench compare factored mono --records leaderboards/records --preset quick
-    compbench compare shapes3d-heavy.factored.quick.s0 shapes3d-heavy.mono.quick.s0 --picture both.png
+    compbench compare emoji-light.cfg.quick.s0 emoji-light.mono.quick.s0
+    compbench compare factored mono --task shapes3d-heavy --picture both.png
 
     A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
     conditions and noise, so their differences say more than their means.  The picture shows the smallest seed that
@@ -97,18 +102,20 @@ def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]
 
 
 def _lines(found: Comparison) -> list[str]:
-
-    lines = [["score", f"A {found.a}", f"B {found.b}", "B - A", "95 % interval", "seeds", ""]]
+    """The two tables and the remarks; tables are as wide as the terminal at most."""
+    lines = [["score (arrow: better)", f"A {found.a}", f"B {found.b}", "B - A", "95 % interval", "seeds", ""]]
     for score in found.scores:
         span = f"{number(score.interval.low)} to {number(score.interval.high)}" if score.interval else "one seed: none"
-        name = f"{score.name} ({score.direction} is better)"
+        name = f"{score.name} {ARROWS[score.direction]}"
         values = [number(score.a), number(score.b), f"{score.difference:+.4g}", span, str(score.num_seeds)]
         lines.append([name, *values, _verdict(score)])
     costs = [["cost", "A", "B", "B / A"]]
     for cost in found.costs:
         ratio = "?" if cost.ratio is None else f"{cost.ratio:.3g}"
         costs.append([cost.name, *("?" if value is None else count(value) for value in (cost.a, cost.b)), ratio])
-    return [found.task, "", *aligned(lines), "", *aligned(costs), *(f"note: {remark}" for remark in found.remarks)]
+    width = width_of_terminal()
+    tables = [*aligned(lines, width), "", *aligned(costs, width)]
+    return [found.task, "", *tables, *(paragraph("note: ", one) for one in found.remarks)]
 
 
 def _verdict(score: ScoreDifference) -> str:
@@ -124,7 +131,7 @@ def _as_json(found: Comparison) -> dict[str, Json]:
 
 
 def _draw(found: list[Comparison], store: Store, material: Material, file: Path) -> None:
-
+    """Write the pictures of both sides into one file, and print where it is and what it shows."""
     known = {record.name: record for record in material.records}
     pictures = []
     for name, label in zip(found[0].records, (found[0].a, found[0].b), strict=True):

@@ -45,7 +45,7 @@ def data_fetch(name: str, offline: bool) -> None:
 
     \b
     compbench data fetch shapes3d
-    compbench data fetch shapes3d --offline      what is missing, and where to put it
+    compbench data fetch shapes3d --offline    what is missing, and where it goes
     """
     with output.bytes_progress() as progress:
         for path in fetch(_source(name), Home.of_user().data, offline=offline, progress=progress):

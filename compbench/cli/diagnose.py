@@ -8,6 +8,7 @@ import click
 
 from compbench.cli.names import records
 from compbench.cli.options import plugin_option
+from compbench.cli.wrapping import paragraph
 from compbench.diagnose.page_files import report
 from compbench.diagnose.summary import shown
 from compbench.store.records import Store, read_result
@@ -44,5 +45,5 @@ def diagnose(record: str, factors: str, derivative: str, output: Path | None, pl
     for name, each in summary.scores.items():
         click.echo(f"{name}: superposition {shown(each.superposition)}, kernel alignment with seen {shown(each.seen)}")
     if summary.why_no_layers:
-        click.echo(summary.why_no_layers)
+        click.echo(paragraph("", summary.why_no_layers))
     click.echo(str(folder / "index.html"))

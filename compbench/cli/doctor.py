@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from compbench.cli.wrapping import paragraph
 from compbench.data.sources import SOURCES
 from compbench.diagnose import device_probe
 from compbench.registry.registry import KINDS, Registry
@@ -70,7 +71,7 @@ def doctor(device: str, try_compiler: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings]))
     for subject, state, advice in () if as_json else findings:
-        click.echo(f"{'!' if advice else ' '} {subject:<9} {state}{f'  ->  {advice}' if advice else ''}")
+        click.echo(paragraph(f"{'!' if advice else ' '} {subject:<9} ", f"{state}{f'  ->  {advice}' if advice else ''}"))
     sys.exit(1 if any(finding.advice for finding in findings if finding.subject in NEEDED) else 0)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
 from compbench.cli.names import names
+from compbench.cli.wrapping import wrapped
 from compbench.registry.declared import OTHERS, by_family, data_here, declared, missing_extra
 from compbench.registry.registry import KINDS, Entry, Registry
 from compbench.system.errors import suggest
@@ -31,8 +30,8 @@ def list_(word: str | None, matrix: bool, as_json: bool) -> None:
 
     \b
     compbench list
-    compbench list methods                    a line for each; also tasks, metrics, executors
-    compbench list particles                  names with this word in their name, summary or family
+    compbench list methods        a line for each; also tasks, metrics, executors
+    compbench list particles      names with this word in name, summary or family
     compbench list --matrix
     compbench list --json | jq '.tasks[] | select(.data == "official") | .name'
 
@@ -79,7 +78,7 @@ def _names(entries: Sequence[Entry], kind: str) -> Iterator[str]:
     heads = {name: f"  {name:<{max(map(len, groups))}}  " if len(groups) > 1 else "  " for name in groups}
     for name, own in groups.items():
         words = [f"{entry.name}{' (broken)' if entry.problem else ''}" for entry in own]
-        yield from _wrapped(heads[name], ", ".join(words))
+        yield from wrapped(heads[name], ", ".join(words))
 
 
 def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
@@ -115,7 +114,7 @@ def _reasons(reasons: Mapping[str, str]) -> Iterator[str]:
         if reason:
             not_on.setdefault(reason.split(": ", 1)[1].rstrip("."), []).append(task)
     for reason, tasks in not_on.items():
-        yield from _wrapped("    ", f"not on {', '.join(tasks)}: {reason}")
+        yield from wrapped("    ", f"not on {', '.join(tasks)}: {reason}")
 
 
 def _row(entry: Entry) -> dict[str, str]:
@@ -138,22 +137,15 @@ def _task_lines(entries: Sequence[Entry]) -> Iterator[str]:
             missing = missing_extra(entry, data)
             extra = f" (pip install '{missing}')" if missing else ""
             kind = data_here(entry, data)
-            yield from _wrapped(f"    {entry.name:<{width}}  {kind:<8}  ", entry.summary + extra + _problem(entry))
-    yield from _wrapped("  ", SOURCES)
+            yield from wrapped(f"    {entry.name:<{width}}  {kind:<8}  ", entry.summary + extra + _problem(entry))
+    yield from wrapped("  ", SOURCES)
 
 
 def _lines(entries: Sequence[Entry]) -> Iterator[str]:
     width = max((len(entry.name) for entry in entries), default=0)
     for entry in entries:
-        yield from _wrapped(f"  {entry.name:<{width}}  ", entry.summary + _problem(entry))
+        yield from wrapped(f"  {entry.name:<{width}}  ", entry.summary + _problem(entry))
 
 
 def _problem(entry: Entry) -> str:
     return f" [broken: {entry.problem}]" if entry.problem else ""
-
-
-def _wrapped(start: str, text: str) -> list[str]:
-    """Wrap to the terminal's width (80 without a terminal); continuation lines are indented to the start of the text."""
-    width = max(len(start) + 30, min(shutil.get_terminal_size().columns, 110))
-    later = " " * len(start)
-    return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=later, break_on_hyphens=False) or [start.rstrip()]

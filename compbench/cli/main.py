@@ -121,11 +121,11 @@ def main() -> None:
     """Compare methods for compositional generation under one protocol.
 
     \b
-    compbench list                                             what there is
-    compbench info shapes3d-heavy                              what a task asks, and whether it can be learnt
-    compbench run --method factored --task shapes3d-heavy      fit, sample, score, record (minutes on a CPU)
+    compbench list                      what there is
+    compbench info shapes3d-heavy       what a task asks; can it be learnt?
+    compbench run --method factored --task shapes3d-heavy      minutes on a CPU
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
-    compbench board                                            rebuild the leaderboard from the records
+    compbench board                     rebuild the leaderboard
 
     Runs, caches and downloaded data live in COMPBENCH_HOME (default: the user's data folder).
     """

@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from compbench.board.notation import duration
+from compbench.cli.wrapping import on_terminal, paragraph, wrapped
 from compbench.data.sources import INSTALLED, SOURCES
 from compbench.store.format import clean
 from compbench.sweep.estimate import hours_of
@@ -56,7 +57,7 @@ def listener(
     with _progress() as progress:
         progress.console.print(f"[bold]{escape(title)}[/bold]")
         if plan:
-            progress.console.print(f"plan  {escape(plan)}")
+            progress.console.print("\n".join(map(escape, wrapped("plan  ", plan))), soft_wrap=True, highlight=False)
         bars: dict[str, TaskID] = {}
         began = time.monotonic()
         whole = progress.add_task("all stages, seconds", total=round(seconds)) if seconds else None
@@ -256,7 +257,7 @@ def show_pages(pages: Sequence[Path]) -> None:
     """Print where the rebuilt board is."""
     for page in pages:
         if page.suffix == ".html":
-            console().print(f"board   {escape(str(page))}", soft_wrap=True)
+            say(console(), "board    ", str(page))
 
 
 def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
@@ -298,6 +299,11 @@ def show_sources(folder: Path) -> None:
     console().print(table)
 
 
+def say(terminal: Console, start: str, text: str, later: str | None = None) -> None:
+    """Print a paragraph."""
+    terminal.print(escape(paragraph(start, text, later)), soft_wrap=True, highlight=False)
+
+
 class WithoutTrailingBlanks(io.TextIOBase):
     """A stream that strips trailing blanks from each line; tables pad their last column with them."""
 
@@ -314,7 +320,7 @@ class WithoutTrailingBlanks(io.TextIOBase):
 
 def console() -> Console:
     """The terminal, or a plain stream of COLUMNS characters per line (default 80) without trailing blanks."""
-    if sys.stdout.isatty():
+    if on_terminal():
         return Console(highlight=False)
     plain = cast(IO[str], WithoutTrailingBlanks(sys.stdout))
     return Console(file=plain, width=shutil.get_terminal_size().columns, highlight=False)

@@ -29,11 +29,10 @@ def show_result(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
     console = output.console()
     show.print_head(console, record, reused=reused)
     show.print_named(console, lines(record, plugins))
-    for line in lattice.lines(record.scores, lattice.names_of(record)):
-        console.print(line, soft_wrap=True, highlight=False)
+    show.print_lattice(console, record)
     show.print_files(console, record, path)
-    console.print(
-        f"more     all {len(record.scores)} scores, settings, machine, losses: compbench show {record.name}", soft_wrap=True
+    output.say(
+        console, "more     ", f"`compbench show {record.name}`: all {len(record.scores)} scores, settings, machine, losses"
     )
 
 

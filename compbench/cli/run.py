@@ -77,7 +77,8 @@ def run(
 
     \b
     compbench run --method factored --task shapes3d-heavy
-    compbench run --method fkc --task gmm-id --seed 0-2 --set num_particles=16 --set budget.train_steps=500
+    compbench run --method fkc --task gmm-id --seed 0-2 --set num_particles=16
+    compbench run --method mono --task gmm-id --set budget.train_steps=500
 
     If this run was done before, its record is returned at once; --force runs it again.  Exit status: 0 done, 1 the run failed
     (its record says why), 2 wrong usage or another process is doing this run, 130 stopped by Ctrl-C (go on with --resume).
@@ -144,11 +145,11 @@ def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
 
 
 def _foretell(requests: Sequence[RunRequest]) -> None:
-    """Print one line per run: its identity, the name of its record, and whether the record exists."""
+    """Print each run's identity, and the name of its record and whether that exists."""
     home = Home(Path(requests[0].home))
     with processes_of(home) as processes:
         for request in requests:
             spec, finished = look_up(request, processes)
             attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec, spec.identity)
             there = "is there" if finished else "none yet" if attempt == 1 else "none yet; earlier attempts failed"
-            click.echo(f"identity {spec.identity}  record {name_of(spec, spec.identity, attempt)} ({there})")
+            click.echo(f"identity {spec.identity}\nrecord   {name_of(spec, spec.identity, attempt)} ({there})")

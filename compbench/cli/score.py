@@ -68,10 +68,13 @@ def score(
     """Score SAMPLES from any source, or the weights of a method, on a task.  Nothing is trained; samples need no plugin.
 
     \b
-    compbench score --task shapes3d-heavy --requests wanted.npz          conditions (N, F), noise x0, streams
-    compbench score samples.npz --task shapes3d-heavy --name my-model    arrays `samples` (N, *D) and `conditions` (N, F)
-    compbench score folder --task shapes3d-heavy                         conditions.csv (one column per factor; `file`: pictures)
-    compbench score --weights model.safetensors --method factored --task shapes3d-heavy
+    compbench score --task shapes3d-heavy --requests wanted.npz
+        writes what is asked: conditions (N, F), noise x0, streams
+    compbench score samples.npz --task shapes3d-heavy --name my-model
+        reads arrays `samples` (N, *D) and `conditions` (N, F)
+    compbench score folder --task shapes3d-heavy
+        reads conditions.csv: a column per factor, and `file` for pictures
+    compbench score --weights model.safetensors --method mono --task gmm-id
 
     The evaluation is the same as a run's.  The record has level `samples only`: compbench did not see the training, so boards
     show it apart.
@@ -108,7 +111,7 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, q
 
     \b
     compbench rescore shapes3d-heavy.factored.quick.s0
-    compbench rescore gmm-id --metric spread                             also by a metric of another package
+    compbench rescore gmm-id --metric spread      by another package's metric
 
     RECORDS are paths, or parts of names: these mean all records of COMPBENCH_HOME whose names have that part.  A run keeps its
     weights, and its samples if it had --keep-samples.  The new record names the old one; scores of unchanged metrics must stay

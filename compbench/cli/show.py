@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from compbench.registry.defaults import literal_defaults
 from compbench.registry.meaning import differing, said
 from compbench.registry.registry import Registry
 from compbench.store import conditions, verification
+from compbench.store.captions import caption
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.format import clean
 from compbench.store.loss_curves import setback
@@ -94,13 +94,15 @@ def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = Fal
     if record.scores:
         console.print(_score_table(record.scores))
         print_named(console, _on_scores(record.scores))
-        for line in lattice.lines(record.scores, lattice.names_of(record)):
-            console.print(line, soft_wrap=True, highlight=False)
+        print_lattice(console, record)
     for point in record.curve:
-        console.print(f"after step {point.step}: " + ", ".join(f"{name} {value:.4g}" for name, value in point.scores.items()))
+        values = ", ".join(f"{name} {value:.4g}" for name, value in point.scores.items())
+        output.say(console, f"after step {point.step}: ", values)
     if record.status == "ok":
-        for line in _profile_lines(record):
-            console.print(line)
+        print_named(console, _speeds(record))
+        for line in stages(record):
+            console.print(line, soft_wrap=True)
+        print_named(console, _extension(record))
         print_named(console, counts(record, verbose=verbose))
     print_files(console, record, path)
 
@@ -113,7 +115,7 @@ def print_head(console: Console, record: Record, *, reused: bool) -> None:
         f"{escape(spec.device_class)}, {spec.precision}, {_source(record)}"
     )
     if reused:
-        console.print("This spec was run before; this is its record (--force runs it again).")
+        output.say(console, "", "This spec was run before; this is its record (--force runs it again).")
     if record.status != "ok":
         console.print(f"[bold red]{record.status}[/bold red]: {escape(record.reason)}")
         if record.traceback:
@@ -121,16 +123,27 @@ def print_head(console: Console, record: Record, *, reused: bool) -> None:
 
 
 def print_files(console: Console, record: Record, path: Path) -> None:
-    """Print where the record and its pictures are."""
-    console.print(f"record  {escape(str(path))}", soft_wrap=True)
+    """Print where the record and its pictures are, and what each picture shows."""
+    output.say(console, "record   ", str(path))
     for artifact in record.artifacts:
-        console.print(f"picture {escape(str(path.with_name(artifact.name)))}", soft_wrap=True)
+        output.say(console, "picture  ", str(path.with_name(artifact.name)))
+        if words := caption(record, artifact.name):
+            output.say(console, "         ", words)
+
+
+def print_lattice(console: Console, record: Record) -> None:
+    """Print the shares right of each cell, whose rows stay whole, and what they add up to."""
+    for line in lattice.lines(record.scores, lattice.names_of(record)):
+        if line.startswith(" "):
+            console.print(line, soft_wrap=True, highlight=False)
+        else:
+            output.say(console, "", line, later="  ")
 
 
 def print_named(console: Console, lines: Iterable[tuple[str, str]]) -> None:
     """Print a line for each (name, value)."""
     for name, value in lines:
-        console.print(f"{name:<8} {escape(clean(value))}", soft_wrap=not sys.stdout.isatty(), highlight=False)
+        output.say(console, f"{name:<8} ", clean(value))
 
 
 def _source(record: Record) -> str:
@@ -167,17 +180,16 @@ def _figure(value: float | None, unknown: str = "") -> str:
     return unknown if value is None else f"{value:.4g}"
 
 
-def _profile_lines(record: Record) -> Iterator[str]:
+def _speeds(record: Record) -> Iterator[tuple[str, str]]:
+    """Speeds of training and sampling, then sizes; what is unknown is left out."""
     p = record.profile
     if p.train_steps_per_second is not None:
         share = f", {p.share_of_peak_training:.1%} of the measured peak" if p.share_of_peak_training else ""
-        yield f"training {p.train_steps_per_second:.3g} steps/s, {_figure(p.train_samples_per_second, '?')} samples/s{share}"
+        yield "training", f"{p.train_steps_per_second:.3g} steps/s, {_figure(p.train_samples_per_second, '?')} samples/s{share}"
     if p.sample_samples_per_second is not None:
         p50, p95 = (_figure(value, "?") for value in (p.latency_p50_ms, p.latency_p95_ms))
-        yield (
-            f"sampling {p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p50} ms, p95 {p95} ms, "
-            f"{_figure(p.evaluations_per_sample, '?')} evaluations a sample"
-        )
+        speed = f"{p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p50} ms, p95 {p95} ms"
+        yield "sampling", f"{speed}, {_figure(p.evaluations_per_sample, '?')} evaluations a sample"
     facts = []
     if p.parameters is not None:
         facts.append(f"{count(p.parameters)} parameters")
@@ -187,15 +199,16 @@ def _profile_lines(record: Record) -> Iterator[str]:
         facts.append(f"{operations(p.flops_per_sample)} a sample")
     if p.peak_memory_bytes:
         facts.append(f"peak memory {p.peak_memory_bytes / 2**20:.0f} MiB")
-    yield ", ".join(facts)
-    yield from stages(record)
-    if p.extension:
-        e = p.extension
+    if facts:
+        yield "size", ", ".join(facts)
+
+
+def _extension(record: Record) -> Iterator[tuple[str, str]]:
+    """What an extension task's second stage added."""
+    if e := record.profile.extension:
         frozen = {True: "frozen weights bit-identical", False: "FROZEN WEIGHTS CHANGED", None: "nothing frozen"}
-        yield (
-            f"extension {e.mode}: {e.new_parameters} new parameters, {e.seconds:.1f} s = "
-            f"{e.share_of_base:.0%} of the base's training, {frozen[e.frozen_identical]}"
-        )
+        added = f"{e.new_parameters} new parameters, {e.seconds:.1f} s = {e.share_of_base:.0%} of the base's training"
+        yield "extended", f"{e.mode}: {added}, {frozen[e.frozen_identical]}"
 
 
 def stages(record: Record) -> Iterator[str]:

@@ -55,7 +55,7 @@ def verify(
 
     \b
     compbench verify leaderboards/records
-    compbench verify --equal HEAD~1 HEAD --write     after a refactoring: prove that old records stay valid
+    compbench verify --equal HEAD~1 HEAD --write     proves old records valid
 
     Each problem is listed with its fix; nothing is changed.  Exit status: 0 all sound, 1 problems, 2 no such folder.
     """

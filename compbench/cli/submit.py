@@ -37,7 +37,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     """Check RECORDS and copy them to leaderboards/ for a pull request.
 
     \b
-    compbench submit shapes3d-heavy.my-method --to leaderboards --training-data seen
+    compbench submit gmm-id.my-method --to leaderboards --training-data seen
 
     RECORDS are paths, or parts of names: these mean all records of COMPBENCH_HOME whose names have that part.  Everything is
     checked before anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.

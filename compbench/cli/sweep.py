@@ -98,10 +98,10 @@ def sweep(
 
     \b
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
-    compbench sweep --file core --dry-run                        list what the published board lacks
-    compbench sweep --file core --method mono --task 'bump-*'    run a part of it, with the board's settings
-    compbench sweep --file weighted-table1 --preset paper        run a table of a paper; --seed and --set still apply
-    compbench sweep status                                       show what is under way in this COMPBENCH_HOME
+    compbench sweep --file core --dry-run           what the published board lacks
+    compbench sweep --file core --method mono       a part of it, by its settings
+    compbench sweep --file weighted-table1 --preset paper     a table of a paper
+    compbench sweep status                          what is under way in this home
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray runs them on a cluster

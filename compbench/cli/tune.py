@@ -57,7 +57,8 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
 
     \b
     compbench tune fkc --task bump-center --trials 30
-    compbench tune mono --task bump-center --trials 30 --search budget.learning_rate=0.0003:0.003:log
+    compbench tune mono --task bump-center --trials 30 \\
+        --search budget.learning_rate=0.0003:0.003:log
     compbench run --method mono --task bump-center --settings FILE
 
     The task's own held-out combinations are never asked for: some of the seen ones are held out too, in the same pattern, and

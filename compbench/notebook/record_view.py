@@ -1,8 +1,7 @@
 """How a notebook shows a record: what was run, its scores, those of the best constant answer and real data, and a picture.
 
 An error that a user can correct is one line, as on the command line: its traceback has only the caller's own lines, and a
-notebook
-shows only the message.
+notebook shows only the message.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import ParamSpec, TypeVar
 from compbench.api.interfaces import Score
 from compbench.api.schemas import Record
 from compbench.board.scale import real_of, zero_of
+from compbench.store.captions import caption
 from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
@@ -49,8 +49,9 @@ def html(record: Record) -> str:
         heads = "".join(f"<th>{name}</th>" for name in HEADS)
         parts.append(f"<table><tr>{heads}</tr>{''.join(rows)}</table>")
     if (picture := Store(Home.of_user().records).picture(record)) is not None:
-        about = f"real samples above samples of {escape(spec.method)}"
+        about = escape(caption(record) or f"samples of {spec.method}")
         parts.append(f'<img alt="{about}" style="max-width: 100%" src="data:image/png;base64,{b64encode(picture).decode()}">')
+        parts.append(f"<p><small>{about}</small></p>")
     parts.append(f"<p><small>{escape(record.name)}</small></p>")
     return "".join(parts)
 

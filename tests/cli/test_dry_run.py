@@ -27,9 +27,12 @@ def test_a_dry_run_says_identity_and_name_and_whether_it_is_there(tmp_path: Path
     said = CliRunner().invoke(main, arguments)
     assert said.exit_code == 0, said.output
     assert said.output.splitlines() == [
-        f"identity {done.identity}  record {done.name} (is there)",
-        f"identity {record(seed=1).identity}  record {record(seed=1, attempt=2).name} (none yet; earlier attempts failed)",
-        f"identity {record(seed=2).identity}  record {record(seed=2).name} (none yet)",
+        f"identity {done.identity}",
+        f"record   {done.name} (is there)",
+        f"identity {record(seed=1).identity}",
+        f"record   {record(seed=1, attempt=2).name} (none yet; earlier attempts failed)",
+        f"identity {record(seed=2).identity}",
+        f"record   {record(seed=2).name} (none yet)",
     ]
     assert len(Store(tmp_path / "records").paths()) == 2
 

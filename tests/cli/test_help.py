@@ -34,6 +34,12 @@ def test_the_help_of_every_verb_has_an_example_that_its_options_allow(typed: str
         assert set(re.findall(r"(?<= )--[a-z-]+", example)) <= known, example
 
 
+@pytest.mark.parametrize("typed", ["compbench", *[name for name, _ in verbs(main)]])
+def test_help_fits_a_terminal_of_80_columns(typed: str) -> None:
+    shown = CliRunner().invoke(main, [*typed.split()[1:], "--help"], terminal_width=80).output
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+
+
 def test_the_list_of_verbs_imports_none_and_has_a_whole_sentence_for_each() -> None:
     code = "import sys; from compbench.cli.main import main; main(['--help'], standalone_mode=False); print(*sorted(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()

@@ -191,7 +191,7 @@ def test_a_whole_name_is_the_one_record_of_that_name(show, tmp_path: Path) -> No
     for attempt in (1, 10, 11):
         Store(tmp_path / "records").write(record(attempt=attempt))
     for name in (record().name, f"{record().name}.json"):
-        assert f"record  {tmp_path / 'records' / record().name}.json" in " ".join(show(name).output.split("\n"))
+        assert f"record   {tmp_path / 'records' / record().name}.json" in show(name).output
         assert Store(tmp_path / "records").find(name).stem == record().name
 
 
