@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy
 
-from compbench.board.ranking import ranks, told_apart
+from compbench.board.ranking import ranks, significant_pairs
 from compbench.board.statistics import interval
 
 Draw = Callable[[numpy.random.Generator, int, int], tuple[numpy.ndarray, float]]
@@ -132,7 +132,7 @@ def coverage(draw: Draw, seeds: int, *, trials: float, repeats: int, seed: int =
 def false_tables(draw: Draw, rows: int, seeds: int, *, trials: float, repeats: int, seed: int = 0) -> float:
     """Share of the tables of equal methods that tell any two apart."""
     rng = numpy.random.default_rng(seed)
-    return sum(bool(told_apart(_by_seed(draw(rng, rows, seeds)[0]), trials=trials)) for _ in range(repeats)) / repeats
+    return sum(bool(significant_pairs(_by_seed(draw(rng, rows, seeds)[0]), trials=trials)) for _ in range(repeats)) / repeats
 
 
 def false_after_two_looks(draw: Draw, rows: int, first: int, more: int, *, trials: float, repeats: int, seed: int = 0) -> float:
@@ -143,7 +143,7 @@ def false_after_two_looks(draw: Draw, rows: int, first: int, more: int, *, trial
         values, _ = draw(rng, rows, first + more)
         looked = ranks(_by_seed(values[:, :first]), higher=True, trials=trials)
         kept = [row if rank.best == 1 else _first(row, first) for row, rank in zip(_by_seed(values), looked, strict=True)]
-        wrong += bool(told_apart(kept, trials=trials))
+        wrong += bool(significant_pairs(kept, trials=trials))
     return wrong / repeats
 
 
@@ -158,7 +158,7 @@ def found(distance: float, rows: int, seeds: int, *, repeats: int, draw: Draw = 
     for _ in range(repeats):
         values, _ = draw(rng, rows, seeds)
         values[-1] += distance
-        hits += (rows - 2, rows - 1) in told_apart(_by_seed(values))
+        hits += (rows - 2, rows - 1) in significant_pairs(_by_seed(values))
     return hits / repeats
 
 

@@ -36,7 +36,7 @@ from compbench.registry.equal_code import equal_code
 from compbench.store.conditions import untrained_in_words
 from compbench.store.counts import beyond_by_phrase
 from compbench.store.judges import by_one_judge
-from compbench.store.loss_curves import setbacks
+from compbench.store.loss_curves import unrecovered_spikes
 from compbench.store.profiles import Costs
 from compbench.store.verification import SAMPLES_ONLY, Verification
 from compbench.system.files import Json
@@ -296,7 +296,7 @@ def _row(
         pooled_steps=pooled_steps(kept),
         level=SAMPLES_ONLY if any(record.samples_only for record in kept) else "self-reported",
         threads=tuple(sorted({record.environment.threads for record in ok} - {0})),
-        setbacks=setbacks(ok),
+        unrecovered_spikes=unrecovered_spikes(ok),
         beyond=beyond_by_phrase(ok),
         untrained=untrained_in_words(ok),
         tuned=_tuned(ok),

@@ -194,8 +194,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         found.append("worse than ignoring the request")
     if row.fits and row.fits.words:
         found.append(row.fits.words)
-    if row.setbacks:
-        found.append(f"unstable fit, its loss did not recover: {'; '.join(row.setbacks)}")
+    if row.unrecovered_spikes:
+        found.append(f"unstable fit, its loss did not recover: {'; '.join(row.unrecovered_spikes)}")
     if row.kind == "run" and not row.rank and len(row.seeds) == 1:
         found.append("one seed: not ranked")
     if row.codes > 1:

@@ -75,7 +75,7 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
     sign = 1.0 if higher else -1.0
     means = [sign * mean(list(row.values())) for row in rows]
     better, worse = [0] * len(rows), [0] * len(rows)
-    apart = told_apart(rows, trials=trials, law=law)
+    apart = significant_pairs(rows, trials=trials, law=law)
     for i, j in apart:
         first, second = (i, j) if means[i] > means[j] else (j, i)
         worse[first] += 1
@@ -88,7 +88,7 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
     ]
 
 
-def told_apart(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> set[tuple[int, int]]:
+def significant_pairs(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> set[tuple[int, int]]:
     """Pairs of rows that differ significantly, as positions (i, j), i < j; if all rows are equal, 95 % of tables have none."""
     found = p_values(rows, trials=trials, law=law)
     return {place for place, falls in zip(found, holm(list(found.values())), strict=True) if falls}

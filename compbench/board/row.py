@@ -48,7 +48,7 @@ class BoardRow(NamedTuple):
         other_judge: seeds whose distances use the features of another judge than most runs: their distances are compared in
             floors (`Cell.relative`), and their kernel distance is left out.
         threads: numbers of CPU threads that the runs had.
-        setbacks: loss spikes of its runs that did not recover, one phrase each.
+        unrecovered_spikes: loss spikes of its runs that did not recover, one phrase each.
         beyond: how its runs exceeded their budget or the method's declared steps, one phrase each.
         untrained: kinds of conditions that were requested and hardly trained on, one phrase each.
         tuned: the study that chose its settings, if one study of `compbench tune` chose those of all its runs.
@@ -98,7 +98,7 @@ class BoardRow(NamedTuple):
     older: tuple[str, ...] = ()
     other_judge: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
-    setbacks: tuple[str, ...] = ()
+    unrecovered_spikes: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
     tuned: Tuning | None = None

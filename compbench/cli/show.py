@@ -27,7 +27,7 @@ from compbench.store import conditions, verification
 from compbench.store.captions import caption
 from compbench.store.counts import PREFIX, beyond_budget, counted, in_words
 from compbench.store.format import clean
-from compbench.store.loss_curves import setback
+from compbench.store.loss_curves import unrecovered_spike
 from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
@@ -227,7 +227,7 @@ def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
     """Loss curves, what the harness counted, and what the method noted."""
     for line in curves.lines(record.losses, whole=verbose):
         yield "loss", line
-    if found := "; ".join(filter(None, map(setback, record.losses))):
+    if found := "; ".join(filter(None, map(unrecovered_spike, record.losses))):
         yield "unstable", f"the loss of {found} and did not recover; a lower learning rate may help"
     if words := in_words(record):
         yield "counted", ", ".join(words)

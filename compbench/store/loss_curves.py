@@ -124,7 +124,7 @@ class LossCurves:
         return tuple(_written(name, curve.points, most) for name, curve in sorted(self._curves.items()))
 
 
-def setback(curve: LossCurve) -> str:
+def unrecovered_spike(curve: LossCurve) -> str:
     """Where and how far a loss rose without recovering, in words; empty if it recovered, or if a loss is not positive.
 
     A step too long for the network causes such a loss spike, and samples of such a fit say little about its method.
@@ -137,9 +137,9 @@ def setback(curve: LossCurve) -> str:
     return f"{curve.name} rose {rise:.0f}-fold by step {step}" if rise >= RISE and curve.loss[-1] > LASTING * least else ""
 
 
-def setbacks(records: Iterable[Record]) -> tuple[str, ...]:
+def unrecovered_spikes(records: Iterable[Record]) -> tuple[str, ...]:
     """The loss spikes of some records' fits, one phrase per curve."""
-    found = ((record.spec.seed, setback(curve)) for record in records for curve in record.losses)
+    found = ((record.spec.seed, unrecovered_spike(curve)) for record in records for curve in record.losses)
     return tuple(f"seed {seed}: {words}" for seed, words in found if words)
 
 

@@ -9,7 +9,7 @@ import pytest
 from interval_coverage import LAWS, coverage, false_after_two_looks, false_tables, found
 
 from compbench.board.discriminability import discriminability
-from compbench.board.ranking import ranks, told_apart
+from compbench.board.ranking import ranks, significant_pairs
 
 
 def table(*rows: list[float]) -> list[dict[int, float]]:
@@ -26,25 +26,25 @@ def test_equal_means_share_a_rank_float_noise_or_not() -> None:
 def test_pairs_of_one_seed_are_compared_so_a_seed_that_helps_all_hides_nothing() -> None:
     helped = [1.0, 5.0, 9.0]
     better = [value * (1.1 + 0.002 * seed) for seed, value in enumerate(helped)]
-    assert told_apart(table(helped, better)) == {(0, 1)}
+    assert significant_pairs(table(helped, better)) == {(0, 1)}
     shuffled = [dict(zip((0, 1, 2), helped, strict=True)), dict(zip((1, 2, 0), better, strict=True))]
-    assert told_apart(shuffled) == set()
+    assert significant_pairs(shuffled) == set()
 
 
-def test_rows_without_two_seeds_in_common_are_not_told_apart() -> None:
-    assert told_apart([{0: 1.0, 1: 1.01}, {2: 9.0, 3: 9.01}, {1: 5.0, 2: 5.1}]) == set()
+def test_rows_without_two_seeds_in_common_do_not_differ_significantly() -> None:
+    assert significant_pairs([{0: 1.0, 1: 1.01}, {2: 9.0, 3: 9.01}, {1: 5.0, 2: 5.1}]) == set()
 
 
 def test_runs_that_agree_by_chance_are_not_certain() -> None:
     same = [15 / 100] * 3
-    assert told_apart(table(same, [17 / 100] * 3), trials=100) == set()
-    assert told_apart(table(same, [75 / 100] * 3), trials=100) == {(0, 1)}
+    assert significant_pairs(table(same, [17 / 100] * 3), trials=100) == set()
+    assert significant_pairs(table(same, [75 / 100] * 3), trials=100) == {(0, 1)}
 
 
 def test_what_hardly_differs_near_nothing_does_not_blur_large_shares() -> None:
     large, middle, small = [0.85, 0.82, 0.85], [0.64, 0.74, 0.67], [0.06, 0.13, 0.13]
     others = [[0.80, 0.81, 0.79], [0.63, 0.61, 0.65], [0.38, 0.38, 0.38], [0.42, 0.43, 0.43], [0.06, 0.12, 0.10]]
-    assert {(0, 1), (0, 2), (1, 2)} <= told_apart(table(large, middle, small, *others), trials=math.inf)
+    assert {(0, 1), (0, 2), (1, 2)} <= significant_pairs(table(large, middle, small, *others), trials=math.inf)
 
 
 def test_ranges_and_groups_follow_the_comparisons() -> None:
@@ -82,7 +82,7 @@ def test_intervals_of_three_seeds_cover(law: str) -> None:
         ("share attained, two tasks", 6),
     ],
 )
-def test_equal_methods_are_told_apart_in_at_most_one_board_of_twenty(law: str, rows: int) -> None:
+def test_equal_methods_differ_significantly_in_at_most_one_board_of_twenty(law: str, rows: int) -> None:
     draw, trials = LAWS[law]
     assert false_tables(draw, rows, 3, trials=trials, repeats=600) <= 0.05 + 0.018  # two standard errors
 

@@ -18,7 +18,7 @@ from compbench.flow.train import LOSS_WINDOW, train
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.runner.one_run import run
 from compbench.store.format import dump, parse
-from compbench.store.loss_curves import LossCurves, setback, setbacks
+from compbench.store.loss_curves import LossCurves, unrecovered_spike, unrecovered_spikes
 from compbench.system.errors import Cancelled
 
 BATCH, LOWEST = 4, 60
@@ -271,9 +271,9 @@ def curve(*losses: float) -> LossCurve:
     ],
 )
 def test_a_loss_that_rose_and_stayed_up_is_said(losses: tuple[float, ...], words: str) -> None:
-    assert setback(curve(*losses)) == words
+    assert unrecovered_spike(curve(*losses)) == words
 
 
-def test_setbacks_name_the_seed() -> None:
+def test_spikes_that_did_not_recover_name_the_seed() -> None:
     runs = [record(seed=seed, more={"losses": (curve(1.0, 9.0, 8.0 - 7.0 * seed),)}) for seed in (0, 1)]
-    assert setbacks(runs) == ("seed 0: fit rose 9-fold by step 200",)
+    assert unrecovered_spikes(runs) == ("seed 0: fit rose 9-fold by step 200",)
