@@ -15,7 +15,9 @@ from typing import Literal
 import click
 
 from compbench.api.interfaces import API_VERSION
+from compbench.cli.wrapping import paragraph
 from compbench.registry.registry import Kind, Registry
+from compbench.registry.repository import repository
 from compbench.system.errors import CompbenchError
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -35,7 +37,7 @@ GROUPS: dict[StarterKind, Kind] = {"method": "methods", "task": "tasks", "metric
     "--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder; default: the current folder."
 )
 def new(name: str, kind: StarterKind, into: Path) -> None:
-    """Write a plugin to start from: a folder compbench-NAME with working code, a test and a CI workflow.
+    """Write a plugin to start from: a folder compbench-NAME with working code, a test, CI workflows and a guide for agents.
 
     \b
     compbench new my-method
@@ -43,15 +45,19 @@ def new(name: str, kind: StarterKind, into: Path) -> None:
     folder, files = start(name, kind, into)
     for file in files:
         click.echo(folder / file)
+    if not repository():
+        said = f"where compbench's repository is could not be found; {folder / 'README.md'} says what the workflows need"
+        click.echo(paragraph("note: ", said))
     click.echo(f'next: cd {folder} && pip install -e ".[test]" && pytest')
 
 
-def render(name: str, kind: StarterKind = "method") -> dict[str, bytes]:
+def render(name: str, kind: StarterKind = "method", source: str = "") -> dict[str, bytes]:
     """Render the files of a plugin project, by path, from the templates.
 
     Args:
         name: the plugin's name in words joined by hyphens, as in my-method; a metric's own name has underscores.
         kind: what the plugin offers.
+        source: OWNER/NAME of the repository from which its workflows get compbench; "" if it is not known.
 
     Raises:
         CompbenchError: a name that cannot be one of a package, a module and an entry point.
@@ -70,11 +76,13 @@ def render(name: str, kind: StarterKind = "method") -> dict[str, bytes]:
         "package": package,
         "distribution": distribution,
         "api": API_VERSION,
+        "repository": source,
     }
     places = {
         "shared/pyproject.toml": "pyproject.toml",
         "shared/README.md": "README.md",
         "shared/AGENTS.md": "AGENTS.md",
+        "shared/SKILL.md": f".agents/skills/compbench-{kind}/SKILL.md",
         "shared/gitignore": ".gitignore",
         "shared/test.yml": ".github/workflows/test.yml",
         "shared/__init__.py": f"{package}/__init__.py",
@@ -100,7 +108,7 @@ def start(name: str, kind: StarterKind, into: Path) -> tuple[Path, list[str]]:
     Raises:
         CompbenchError: a bad or taken name, or a folder that is there already or cannot be written.
     """
-    files = render(name, kind)
+    files = render(name, kind, repository())
     _check_free(name, kind)
     folder = into / f"compbench-{name}"
     if os.path.lexists(folder):
