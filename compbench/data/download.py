@@ -138,6 +138,8 @@ def _from_mirror(file: SourceFile, url: str, part: Path, noted: str, progress: P
     resumed = part.is_file()
     _download(file, url, part, progress)
     status = _status(file, part, noted, progress)
+    if status.state == "unreadable":
+        raise CompbenchError(f"{part}: {status.detail}.")
     if status.state != "ok":
         part.unlink()
         if resumed:  # the partial download may be of another file: start again

@@ -124,7 +124,10 @@ def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> 
     problem = task.open(context).problem(spec.budget)
     problem = problem if method.oracle else replace(problem, oracle=None)
     model = method.build(settings, problem)
-    tensors, _ = load_tensors(folder / WEIGHTS)
+    try:
+        tensors, _ = load_tensors(folder / WEIGHTS)
+    except OSError as error:
+        raise CompbenchError(f"the stored weights could not be read: {error}.") from error
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

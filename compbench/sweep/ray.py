@@ -27,6 +27,7 @@ from compbench.api.hookspecs import hookimpl
 from compbench.api.schemas import RunRequest
 from compbench.runner.signals import Stopping, stopped_by_signals
 from compbench.sweep.pool import STOPPED, ended, left, work_through
+from compbench.system import devices
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 from compbench.system.home import scratch_folder
@@ -58,7 +59,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster started by hand asks for it if the file exists
     ray, stopping = _ray(), Stopping()
     try:
-        ray.init(address=settings.address or "local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        ray.init(**_place(settings.address), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
         hint = f" (if the cluster asks for a token, it must be the one in {token})" if settings.address else ""
         raise CompbenchError(f"no Ray cluster at '{settings.address}': {' '.join(str(error).split())[:200]}{hint}") from error
@@ -71,6 +72,14 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
             return _Tasks(ray, settings, requests, how, listener, begun).see_through(stopping)
     finally:
         ray.shutdown()
+
+
+def _place(address: str) -> dict[str, object]:
+    """The cluster at an address, or a Ray on this machine with the cores that this process may use, where those are not all."""
+    if address not in ("", "local"):
+        return {"address": address}
+    cores = devices.num_cores()
+    return {"address": "local"} if cores == os.cpu_count() else {"address": "local", "num_cpus": cores}
 
 
 class _Tasks:

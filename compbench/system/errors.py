@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ largest one."""
 OF_THE_CONTENT = (None, errno.EINVAL, errno.EISDIR)
 """Numbers of an OSError that says that a file's content is wrong; all others speak of rights, the disk or the machine.  Libraries
 give no number when they cannot understand what they read."""
-RUSTS_NUMBER = re.compile(r"\(os error \d+\)$")
+RUSTS_NUMBER = re.compile(r"\(os error (\d+)\)$")
 """safetensors puts the number of such an error into its words alone."""
 
 
@@ -67,6 +68,13 @@ def unreadable(path: Path, what: str, error: Exception, *, todo: str = "move it 
     """
     found = f"is not {what} or is damaged" if blames_the_content(error) else "could not be read"
     return f"{path} {found} ({brief(error)}); {remedy(error, todo)}."
+
+
+def not_read(path: Path, error: Exception) -> OSError:
+    """An error for a file that the machine could not read.  Who deletes damaged files keeps this one: it may be whole."""
+    words = RUSTS_NUMBER.search(str(error))
+    number = getattr(error, "errno", None) or (int(words[1]) if words else errno.ENOENT)
+    return OSError(number, f"{os.strerror(number)}; {remedy(error, '')}", str(path))
 
 
 def remedy(error: Exception, todo: str) -> str:

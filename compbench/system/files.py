@@ -21,7 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from compbench.system.errors import CompbenchError, Unwritable, first_of, suggest, unreadable
+from compbench.system.errors import (
+    CompbenchError,
+    Unwritable,
+    blames_the_content,
+    first_of,
+    not_read,
+    suggest,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -268,7 +276,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_tensors` wrote.  Raises CompbenchError with what to do if the file is damaged."""
+    """Read what `save_tensors` wrote.
+
+    Raises:
+        CompbenchError: the file is damaged; the message says what to do.
+        OSError: the machine could not read the file, which may be whole.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -276,6 +289,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, ValueError) as error:
+        if not blames_the_content(error):
+            raise not_read(path, error) from error
         raise CompbenchError(unreadable(path, "a file of tensors", error, todo="delete it to start again")) from error
 
 

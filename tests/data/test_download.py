@@ -201,6 +201,22 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
         fetch(source("http://127.0.0.1:9/a"), tmp_path / "file")
 
 
+def test_a_file_that_the_machine_cannot_read_is_kept_and_not_called_wrong(tmp_path: Path, monkeypatch) -> None:
+    """/proc/self/mem is a plain file that nobody may read from its beginning."""
+    monkeypatch.setattr(download, "_transfer", lambda *asked: True)  # the part is whole
+    thing, unread = source("http://127.0.0.1:9/a", size=0), Path("/proc/self/mem")
+    (tmp_path / "thing.bin").symlink_to(unread)
+    (status,) = verify(thing, tmp_path)
+    assert (status.state, status.sha256) == ("unreadable", "")
+    assert status.detail == "it could not be read (Input/output error); keep it, and check its rights, the disk and who has it open"
+    for name in ("thing.bin", "thing.bin.part"):
+        (tmp_path / "thing.bin").rename(tmp_path / name)
+        with pytest.raises(CompbenchError, match=rf"^{tmp_path}/{name}: it could not be read .*; keep it"):
+            fetch(thing, tmp_path)
+        assert (tmp_path / name).readlink() == unread
+    assert not (tmp_path / "thing.bin.sha256").exists()
+
+
 def test_no_mirror_at_all_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CompbenchError, match="bring it by hand"):
         fetch(source("http://127.0.0.1:9/a"), tmp_path)

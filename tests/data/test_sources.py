@@ -5,11 +5,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
-from compbench.data.lattices import MPI3D, SHAPES3D
+from compbench.api.interfaces import Source
+from compbench.data import lattice
+from compbench.data.lattices import MPI3D, SHAPES3D, Images
 from compbench.data.sources import SOURCES, SourceFile, file_hash, is_of, noted_sha256, recorded_sha256, stamp
 from compbench.system.errors import CompbenchError, unreadable
 from compbench.system.files import load_tensors
+from compbench.system.home import FROM_DATA
 
 UNKNOWN = SourceFile("thing.bin", ("https://example.org/thing.bin",))
 KNOWN = UNKNOWN._replace(sha256="0" * 64)
@@ -121,10 +125,48 @@ def test_a_file_with_wrong_content_is_to_be_moved_away(path: Path, error: Except
     assert re.fullmatch(rf"{path} is not a picture or is damaged \(.+\); move it away and fetch it again\.", said)
 
 
-def test_tensors_that_the_machine_could_not_read_are_to_be_kept(tmp_path: Path) -> None:
+UNREADABLE = Path("/proc/self/mem")
+"""A plain file that the kernel lets nobody map or read from its beginning."""
+
+
+def test_tensors_that_the_machine_could_not_read_are_no_damaged_ones(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(b"abc")
     with pytest.raises(CompbenchError, match="cut is not a file of tensors or is damaged .*; delete it to start again"):
         load_tensors(tmp_path / "cut")
-    for path in (tmp_path, tmp_path / "missing"):  # safetensors gives both errors no number
-        with pytest.raises(CompbenchError, match=f"^{path} could not be read .*; keep it"):
+    for path in (tmp_path, tmp_path / "missing", UNREADABLE):  # safetensors gives these errors no number
+        with pytest.raises(OSError, match=rf"^\[Errno \d+\] .*; keep it, .*: '{path}'"):
             load_tensors(path)
+
+
+def shapes(cache: Path) -> Images:
+    source = Source("embedded", "", "")
+    return lattice.open_images(SHAPES3D, source, data=cache, cache=cache, device=torch.device("cpu"))
+
+
+def test_a_cache_goes_if_it_is_damaged_and_stays_if_the_machine_could_not_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Renderer:
+        """A renderer that traces nothing."""
+
+        def __init__(self, **options: object) -> None:
+            return None
+
+        def buffers(self) -> dict[str, torch.Tensor]:
+            return {"traced": torch.ones(1)}
+
+        @staticmethod
+        def from_buffers(buffers: object, device: object) -> None:
+            raise AssertionError("damaged buffers were taken")
+
+    monkeypatch.setattr(lattice, "_renderer_class", lambda asked: Renderer)
+    path = tmp_path / FROM_DATA / f"{SHAPES3D.name}-buffers-{SHAPES3D.renderer_version}.safetensors"
+    path.parent.mkdir()
+    path.write_bytes(b"abc")
+    assert isinstance(shapes(tmp_path), Renderer)
+    assert torch.equal(load_tensors(path)[0]["traced"], torch.ones(1))
+    path.unlink()
+    path.symlink_to(UNREADABLE)
+    with pytest.raises(OSError, match="keep it, and check its rights, the disk"):
+        shapes(tmp_path)
+    assert path.readlink() == UNREADABLE

@@ -84,6 +84,21 @@ def test_the_token_file_is_sent_to_a_cluster_that_was_started_by_hand_and_named_
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(("address", "cores", "asked"), [("", 1, 1), ("", 64, None), ("auto", 1, None)])
+def test_a_ray_on_this_machine_has_the_cores_that_the_process_may_use(
+    address: str, cores: int, asked: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(**options: object) -> None:
+        raise ConnectionError(f"cores: {options.get('num_cpus')}")
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(executor, "_ray", lambda: SimpleNamespace(init=started))
+    request = RunRequest.of(task="gmm-id", method="mono", home=str(tmp_path))
+    with pytest.raises(CompbenchError, match=f"cores: {asked}"):
+        executor.work(executor.RaySettings(address=address), [request], SweepOptions(), lambda *facts: None)
+
+
 def test_without_ray_the_sweep_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ModuleNotFoundError(\"No module named 'ray'\", name='ray')\n")
     error = sweep(tmp_path / "home", *CHEAP, "--seed", "0-2", PYTHONPATH=str(tmp_path)).communicate(timeout=300)[1]
