@@ -208,7 +208,7 @@ def test_a_file_that_the_machine_cannot_read_is_kept_and_not_called_wrong(tmp_pa
     (tmp_path / "thing.bin").symlink_to(unread)
     (status,) = verify(thing, tmp_path)
     assert (status.state, status.sha256) == ("unreadable", "")
-    assert status.detail == "it could not be read (Input/output error); keep it, and check its rights, the disk and who has it open"
+    assert status.detail.startswith("it could not be read (Input/output error); keep it, and check its rights, the disk")
     for name in ("thing.bin", "thing.bin.part"):
         (tmp_path / "thing.bin").rename(tmp_path / name)
         with pytest.raises(CompbenchError, match=rf"^{tmp_path}/{name}: it could not be read .*; keep it"):
