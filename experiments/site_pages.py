@@ -409,7 +409,8 @@ def llms(nav: Sequence[Any]) -> str:
     for place in places(nav):
         title, _, text = (ROOT / "docs" / place).read_text().removeprefix("# ").partition("\n")
         first = next((part for part in text.split("\n\n") if part.strip() and part.lstrip()[0] not in "<!#|-"), "")
-        lines.append(f"- [{title}]({place.replace('.md', '.html')}): {' '.join(first.split()).split('. ')[0].rstrip('.')}.")
+        sentence = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(first.split())).split(". ")[0].rstrip(".")
+        lines.append(f"- [{title}]({place.replace('.md', '.html')}): {sentence}.")
     entries = [entry for kind in ("tasks", "methods") for entry in usable(Registry(), kind)]
     lines += ["", "## Tasks and methods", ""]
     lines += [f"- [{one.name}]({one.kind}/{one.name}.html): {' '.join(one.summary.split())}" for one in entries]

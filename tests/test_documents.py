@@ -9,6 +9,7 @@ from click import Group
 from compbench.cli.main import main
 from compbench.registry.declared import by_family
 from compbench.registry.registry import Registry
+from compbench.testing.verdicts import CLAUSES
 
 ROOT = Path(__file__).parents[1]
 COMMAND = re.compile(r"^pip install .*&&", re.MULTILINE)
@@ -86,6 +87,12 @@ def test_the_page_for_authors_names_every_field_that_a_method_is_given() -> None
     page = (ROOT / "docs" / "plugins.md").read_text()
     names = [field.name for kind in (Problem, Context, Method) for field in fields(kind)] + list(Request._fields)
     assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
+
+
+def test_each_clause_of_the_contract_has_its_smallest_wrong_example() -> None:
+    sections = re.split(r"^## ", (ROOT / "docs" / "contract.md").read_text(), flags=re.MULTILINE)[1:]
+    assert {section.split("\n")[0] for section in sections} == set(CLAUSES)
+    assert [section.split("\n")[0] for section in sections if "*Wrong:* " not in section] == []
 
 
 def test_readme_has_the_two_commands_that_newcomers_and_ci_run() -> None:

@@ -70,6 +70,18 @@ def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
     assert "| factored-velocity-fields, table 1 | shapes3d-light |" in method_page(Registry().entry("methods", "mono"), board())
 
 
+def test_the_page_for_language_models_links_every_page_and_leaves_no_link_within_a_sentence() -> None:
+    from site_pages import llms
+
+    text = llms(["index.md", {"Results": ["boards.md", "boards_computed.md"]}])
+    entries = [line for line in text.splitlines() if line.startswith("- ")]
+    links = [re.findall(r"\]\(([^)]+)\)", line) for line in entries]
+    assert [line for line, found in zip(entries, links, strict=True) if len(found) != 1] == []
+    pages = {found[0] for found in links}
+    assert {"index.html", "boards.html", "boards_computed.html", "tasks/gmm-id.html", "methods/fkc.html"} <= pages
+    assert all(page.endswith(".html") for page in pages)
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("material")
