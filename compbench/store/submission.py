@@ -141,6 +141,8 @@ def _check_plugin(record: Record, registry: Registry) -> None:
             raise CompbenchError("belongs to a method from a file (--plugin), which is installed now: run it again.")
         how = f"make a plugin of it (compbench new {name}), install that, and run it again"
         raise CompbenchError(f"belongs to a method from a file (--plugin); {how}.")
+    if name not in registry.names("methods"):
+        raise CompbenchError(f"belongs to method '{name}' of {plugin.distribution}, which is not installed here: install it.")
     entry = registry.entry("methods", name)
     if entry.problem:
         raise CompbenchError(f"belongs to method '{name}', which is broken here: {entry.problem}")

@@ -10,6 +10,8 @@ from results_tables import Quantity, Table, each, means, score
 from support.sample_records import record
 from support.sample_records import score as scored
 
+from compbench.board.scale import scales
+
 HELD_OUT = score("heldout_accuracy")
 
 
@@ -70,3 +72,6 @@ def test_the_readme_has_the_figures_of_the_published_records() -> None:
     for method, *figures in said:
         [line] = [line for line in shown.splitlines() if line.startswith(f"| `{method}`")]
         assert re.findall(r"\| (\d\.\d\d),", line) == figures
+    (chance,) = re.findall(r"a constant answer gets\s+([\d., and]+)\.", readme)
+    tasks = [f"shapes3d-{part}" for part in ("light", "medium", "heavy")]
+    assert re.findall(r"\d\.\d\d", chance) == [f"{scales()[task].zero:.2f}" for task in tasks]

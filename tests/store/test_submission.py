@@ -78,6 +78,7 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_p
         ({"task": "no-such-task"}, "no task named"),
         ({"method": "no-such-method"}, "no method named"),
         ({"status": "killed"}, "which is not a result"),
+        ({"method": "gone"}, "of compbench-methods, which is not installed here: install it"),
         ({"more": {"scores": ()}}, "no primary score"),
         ({"more": {"identity": "0" * 64}}, "not the hash of its spec"),
     ],
