@@ -22,6 +22,7 @@ from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
 from compbench.board.view import STATE_WORDS, state
+from compbench.registry.declared import kind_of_data
 from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
 from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError, suggest
@@ -269,7 +270,7 @@ def _only(value: object, other: object) -> object:
 
 def _title(section: Section) -> str:
     changed = f" with {', '.join(section.changed)}" if section.changed else ""
-    return f"{section.task}, {section.preset}, {section.source}{changed}"
+    return f"{section.task}, {section.preset}, {kind_of_data(section.source)} data{changed}"
 
 
 def side_by_side(pictures: Sequence[tuple[str, bytes]]) -> bytes:

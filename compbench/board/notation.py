@@ -11,6 +11,7 @@ from compbench.board.groups import Section
 from compbench.board.papers import PaperFigure
 from compbench.board.ranking import Rank
 from compbench.board.row import BoardRow, Failure
+from compbench.registry.declared import kind_of_data
 from compbench.registry.meaning import UNKNOWN
 from compbench.store.format import clean
 from compbench.store.verification import SAMPLES_ONLY
@@ -234,7 +235,7 @@ def heading(section: Section, among: Sequence[Section]) -> str:
     versions = {other.task_version for other in among if other.task == section.task}
     if versions - {1}:
         parts[0] += f" v{section.task_version}"
-    parts += [protocol(section), f"{section.source} data"]
+    parts += [protocol(section), f"{kind_of_data(section.source)} data"]
     if any(other != section and other._replace(fingerprint="") == section._replace(fingerprint="") for other in among):
         parts.append(clean(section.fingerprint))
     return ", ".join(parts)

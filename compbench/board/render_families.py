@@ -112,7 +112,7 @@ def families_markdown(contests: Sequence[Contest]) -> str:
                 lines.append(line([escape(method[0]), *cells]))
         official = [section.task for family in families for section, _ in family.sections if section.source == "official"]
         if official:
-            lines += ["", f"On official data: {escape(', '.join(official))}; the others on embedded data."]
+            lines += ["", f"On official data: {escape(', '.join(official))}; the others on built-in data."]
         left = [f"{task}: {why}" for family in contest.families for task, why in family.aside]
         parts.append("\n".join([*lines, ""]) + (f"\nNot counted: {escape('; '.join(left))}.\n" if left else ""))
     return "\n".join([PREAMBLE, *parts]) if parts else ""

@@ -45,6 +45,7 @@ from compbench.board.row import Board, BoardRow
 from compbench.board.timing import SiloCosts, Timing
 from compbench.board.verdict import MEANINGS, WAY
 from compbench.board.view import STATE_WORDS, View, state
+from compbench.registry.declared import kind_of_data
 from compbench.store.cell_picture import PNG
 from compbench.store.format import clean
 from compbench.system.files import Json
@@ -234,7 +235,7 @@ def _board(
         "family": family,
         "preset": section.preset,
         "protocol": protocol(section),
-        "source": section.source,
+        "source": kind_of_data(section.source),
         "fingerprint": clean(section.fingerprint),
         "version": section.task_version,
         "columns": [_column(column) for column in shown],

@@ -20,7 +20,7 @@ from compbench.board.catalogue import catalogue
 from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import plugin_option
-from compbench.registry.declared import OTHERS, by_family, missing_extra
+from compbench.registry.declared import OTHERS, by_family, kind_of_data, missing_extra
 from compbench.registry.method_source import default_settings_of, version_of
 from compbench.registry.registry import KINDS, Entry, Kind, LoadResult, Registry, docstring
 from compbench.registry.resolve import configured, why_not
@@ -165,7 +165,7 @@ def _data(task: Task, folder: Path) -> str:
         source = task.source(folder, "auto")
     except CompbenchError as error:
         return f"none here: {error}"
-    return f"{source.kind}: {source.name} ({source.fingerprint})"
+    return f"{kind_of_data(source.kind)}: {source.name} ({source.fingerprint})"
 
 
 def _plain(value: object) -> str:

@@ -10,14 +10,14 @@ import click
 
 from compbench.cli.names import names
 from compbench.cli.wrapping import wrapped
-from compbench.registry.declared import OTHERS, by_family, data_here, declared, missing_extra
+from compbench.registry.declared import OTHERS, by_family, data_here, declared, kind_of_data, missing_extra
 from compbench.registry.registry import KINDS, Entry, Registry
 from compbench.system.errors import suggest
 from compbench.system.home import Home
 
 SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
-    "embedded: made by compbench (`compbench data list` names the official files)."
+    "built-in: made by compbench (`compbench data list` names the official files)."
 )
 
 
@@ -136,7 +136,7 @@ def _task_lines(entries: Sequence[Entry]) -> Iterator[str]:
         for entry in own:
             missing = missing_extra(entry, data)
             extra = f" (pip install '{missing}')" if missing else ""
-            kind = data_here(entry, data)
+            kind = kind_of_data(data_here(entry, data))
             yield from wrapped(f"    {entry.name:<{width}}  {kind:<8}  ", entry.summary + extra + _problem(entry))
     yield from wrapped("  ", SOURCES)
 

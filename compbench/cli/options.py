@@ -99,7 +99,7 @@ def run_options(command: Command) -> Command:
             help="fp32, bf16 (autocast) or, on GPUs, tf32 (products of fp32 are rounded); auto takes bf16 where it is faster."
         ),
         source_option(
-            help="official takes the authors' files (`compbench data fetch`), embedded what built-in renderers draw; auto takes "
+            help="official takes the authors' files (`compbench data fetch`), embedded the built-in data; auto takes "
             "official files if they are here."
         ),
         click.option(

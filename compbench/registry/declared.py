@@ -65,6 +65,11 @@ def _family_place(name: str) -> tuple[int, str]:
     return len(order) if name == OTHERS else order.index(name), name
 
 
+def kind_of_data(source: str) -> str:
+    """What people read for a data source: what records call `embedded` is built in."""
+    return "built-in" if source == "embedded" else source
+
+
 def data_here(entry: Entry, folder: Path) -> str:
     """The data of `--source auto`: `official` or `embedded`; `exact` if a task has no official files.
 

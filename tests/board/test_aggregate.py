@@ -93,9 +93,9 @@ def test_of_a_seed_that_ran_on_two_devices_the_one_of_most_seeds_counts() -> Non
 def test_a_changed_budget_or_task_is_said_by_the_title_even_where_no_row_differs() -> None:
     changed = record(budget={"train_steps": 700}, budget_changed=("train_steps",), task_settings={"size": 16, "sigma": 1.0})
     (row,) = rows([changed], catalogue={"shapes3d-heavy": TaskFacts("", {"size": 28, "sigma": 1.0})})
-    assert heading(row.section, [row.section]) == "shapes3d-heavy, quick with size=16, train_steps=700, embedded data"
+    assert heading(row.section, [row.section]) == "shapes3d-heavy, quick with size=16, train_steps=700, built-in data"
     (plain,) = rows([record(task_settings={"size": 28})], catalogue={"shapes3d-heavy": TaskFacts("", {"size": 28})})
-    assert heading(plain.section, [plain.section]) == "shapes3d-heavy, quick, embedded data"
+    assert heading(plain.section, [plain.section]) == "shapes3d-heavy, quick, built-in data"
 
 
 def test_of_a_task_that_is_not_installed_every_setting_is_said() -> None:

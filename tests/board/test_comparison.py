@@ -131,7 +131,7 @@ def verb(store: Store, *words: str):
 def test_the_verb_compares_two_methods_where_both_were_run(store, tmp_path) -> None:
     done = verb(store, "mono", "factored", "--picture", str(tmp_path / "both.png"))
     assert done.exit_code == 0, done.output
-    assert "shapes3d-heavy, quick, embedded" in done.output
+    assert "shapes3d-heavy, quick, built-in data" in done.output
     assert "mpi3d" not in done.output
     assert "-0.55" in done.output
     assert Image.open(tmp_path / "both.png").size == (10 + 12 + 10, 24 + 20)
