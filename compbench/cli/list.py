@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 
 from compbench.cli.names import names
-from compbench.cli.wrapping import wrapped
+from compbench.cli.wrapping import paragraph, width_of_terminal, wrapped
 from compbench.registry.declared import OTHERS, by_family, data_here, declared, kind_of_data, missing_extra
 from compbench.registry.registry import KINDS, Entry, Registry
 from compbench.system.errors import suggest
@@ -19,6 +19,9 @@ SOURCES = (
     "exact: a formula is the data; official: the authors' files are here; "
     "built-in: made by compbench (`compbench data list` names the official files)."
 )
+
+SHORT = 5
+"""Letters of a family's name over the matrix if the terminal is too narrow for whole names."""
 
 
 @click.command("list")
@@ -96,15 +99,19 @@ def _show_matrix(chosen: set[str], *, whole: bool, as_json: bool) -> None:
         return
     families = {name: [entry.name for entry in own] for name, own in by_family(Registry().entries("tasks")).items()}
     width = max((*map(len, pairs), len("method")), default=0)
-    click.echo(f"{'method':<{width}}  {'  '.join(families)}")
+    heads, gap = list(families), "  "
+    if 0 < width_of_terminal() < len(gap.join(["x" * width, *heads])):
+        heads, gap = [head[:SHORT] for head in heads], " "
+    click.echo(gap.join([f"{'method':<{width}}", *heads]))
     for method, reasons in pairs.items():
         works = [[not reasons[task] for task in tasks if task in reasons] for tasks in families.values()]
         signs = ["+" if own and all(own) else "." if any(own) else "-" for own in works]
-        cells = (f"{sign:^{len(name)}}" for name, sign in zip(families, signs, strict=True))
-        click.echo(f"{method:<{width}}  {'  '.join(cells)}".rstrip())
+        cells = (f"{sign:^{len(head)}}" for head, sign in zip(heads, signs, strict=True))
+        click.echo(gap.join([f"{method:<{width}}", *cells]).rstrip())
         for line in [] if whole else _reasons(reasons):
             click.echo(line)
-    click.echo("+ works on all tasks of the family, . on some, - on none; why: compbench list METHOD --matrix, or --json")
+    why = "+ works on all tasks of the family, . on some, - on none; why: compbench list METHOD --matrix, or --json"
+    click.echo(paragraph("", why))
 
 
 def _reasons(reasons: Mapping[str, str]) -> Iterator[str]:

@@ -75,3 +75,10 @@ def test_a_table_that_is_too_wide_takes_more_lines_and_loses_no_word() -> None:
     lines = aligned(rows, 30)
     assert max(map(len, lines)) <= 30
     assert sorted(" ".join(lines).split()) == sorted(" ".join(rows[0] + rows[1]).split())
+
+
+def test_the_matrix_fits_a_narrow_terminal(narrow: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(main, ["list", "--matrix"]).output.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert {"image", "plane", "rooms"} <= set(lines[0].split())
