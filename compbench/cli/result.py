@@ -55,9 +55,9 @@ def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, s
     yield from (
         line
         for line in show.circumstances(record, plugins=plugins)
-        if line[0] in ("changed", "note", "budget", "resumed", "doubted", "scored")
+        if line[0] in ("changed", "note", "budget", "warning", "resumed", "doubted", "scored")
     )
-    yield from (line for line in show.counts(record, verbose=False) if line[0] in ("unstable", "asked"))
+    yield from (line for line in show.counts(record, verbose=False) if line[0] == "unstable")
     yield "cost", cost(record)
 
 
@@ -92,8 +92,8 @@ def _not_identified(record: Record) -> str:
     if identifiability(task.holdout.pattern_space.sizes, task.holdout.seen_cells).feasible:
         return ""
     return (
-        "the seen cells of this task do not determine the held-out ones; a score above chance comes from the method or other "
-        f"factors (compbench info {record.spec.task})"
+        "the seen cells of this task do not determine the held-out ones; what a score has above the best constant answer comes "
+        f"from the method or from other factors (`compbench info {record.spec.task}`)"
     )
 
 

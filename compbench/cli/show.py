@@ -273,7 +273,7 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
     if over := beyond_budget(record):
         yield "budget", f"the run went beyond its budget: {'; '.join(over)}"
     if rarely := conditions.untrained_in_words([record]):
-        yield "untaught", "; ".join(rarely)
+        yield "warning", f"the sampler asks the network for what it was hardly trained on: {'; '.join(rarely)}"
     if path is not None:
         yield "level", _level(record, path)
     if record.resumed:

@@ -16,6 +16,7 @@ from compbench.cli import result
 from compbench.cli.cell_map import drawn, names_of
 from compbench.cli.plan import EXPECTED, plan_of, rescorable
 from compbench.cli.result import show_result
+from compbench.store.conditions import noted
 from compbench.store.records import Store
 
 
@@ -58,6 +59,13 @@ def test_the_zero_of_a_task_is_not_that_of_the_task_under_other_settings() -> No
     spec = one.spec.model_copy(update={"task_settings": {"coverage": 0.5}})
     assert zero_of(one, one.scores[0]) == 0.03333
     assert zero_of(one.model_copy(update={"spec": spec}), one.scores[0]) is None
+
+
+def test_a_run_warns_of_what_was_asked_and_not_trained_and_keeps_the_counts_for_show() -> None:
+    right, wrong = (noted((trained, 0, 4000.0), (20.0, 0, 20.0)) for trained in (400.0, 0.0))
+    assert not {"warning", "asked"} & {name for name, _ in result.lines(record(*many_scores(), more={"notes": right}))}
+    said = dict(result.lines(record(*many_scores(), more={"notes": wrong})))
+    assert said["warning"].endswith("hardly trained on: asked at NULL, trained on 0 of 4,000 examples")
 
 
 def test_a_smoke_run_says_that_its_scores_mean_nothing_and_no_other_does() -> None:
