@@ -45,7 +45,7 @@ def to_hub(
         home: the home with the weights.
         benchmark: OWNER/NAME of the Hub's data set that `FOLDER/records` will be.  With it the folder has the files of the Hub's
             community evaluations: `records/eval.yaml` with a task for each board, and `models/NAME/.eval_results/compbench.yaml`.
-        comparable: names of the records that such an evaluation may compare: those under their tasks' own settings and budgets.
+        comparable: names of the records that such an evaluation may compare.
 
     Returns:
         number of models.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
+from compbench.store.counts import PREFIX
 from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
 
@@ -58,7 +59,8 @@ def points(record: Record) -> Iterator[Point]:
             yield Point(f"examples_per_second/{curve.name}", rate, step)
     for name, noted in record.notes.items():
         values = noted if isinstance(noted, tuple) else (noted,)
-        yield from (Point(f"notes/{name}", value, step) for step, value in enumerate(values))
+        tag = f"counted/{name.removeprefix(PREFIX)}" if name.startswith(PREFIX) else f"notes/{name}"
+        yield from (Point(tag, value, step) for step, value in enumerate(values))
 
 
 def config(record: Record) -> dict[str, str | int | float | bool]:

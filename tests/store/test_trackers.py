@@ -15,6 +15,7 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import CurvePoint, LossCurve, Profile, Record, Stage
 from compbench.cli.main import main
+from compbench.cli.store import _comparable
 from compbench.store.hub import to_hub
 from compbench.store.records import Store, read_record
 from compbench.store.trackers import config, points, to_tensorboard, to_wandb
@@ -31,7 +32,7 @@ def made() -> list[Record]:
     profile = Profile(train_steps_per_second=22.5, stages=(Stage(name="fit", seconds=3.0),))
     curve = LossCurve(name="fit.left", steps=(50, 80), loss=(2.5, 0.5), examples_per_second=(900.0, 1000.0))
     along = (CurvePoint(step=500, scores={"heldout_accuracy": 0.125}),)
-    more = {"profile": profile, "notes": {"ess": (4.0, 2.0)}, "losses": (curve,), "curve": along}
+    more = {"profile": profile, "notes": {"ess": (4.0, 2.0), "counted train_steps": 80.0}, "losses": (curve,), "curve": along}
     good = record(score(value=0.25), more=more)
     return [good, record(status="failed", seed=1, more={"reason": "no"})]
 
@@ -42,7 +43,7 @@ def test_points_are_scores_costs_and_curves() -> None:
     assert (found["curve/heldout_accuracy", 500], found["curve/heldout_accuracy", 1000]) == (0.125, 0.25)
     assert found["cost/train_steps_per_second", 0] == 22.5
     assert found["seconds/fit", 0] == 3.0
-    assert (found["notes/ess", 0], found["notes/ess", 1]) == (4.0, 2.0)
+    assert (found["notes/ess", 0], found["notes/ess", 1], found["counted/train_steps", 0]) == (4.0, 2.0, 80.0)
     assert (found["loss/fit.left", 50], found["loss/fit.left", 80]) == (2.5, 0.5)
     assert (found["examples_per_second/fit.left", 50], found["examples_per_second/fit.left", 80]) == (900.0, 1000.0)
 
@@ -149,6 +150,13 @@ def test_the_hubs_community_evaluations_get_a_task_a_board_and_the_ranked_score(
     assert result["dataset"] == {"id": "me/records", "task_id": benchmark["tasks"][0]["id"]}
     assert (result["value"], result["date"]) == (0.25, own.started)
     assert not (models / changed.name / ".eval_results").exists()
+
+
+def test_no_community_evaluation_has_a_smoke_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    settings = {"task_settings": {"axis_bins": 10, "judge": "plain"}}
+    quick, smoke = (record(score(value=0.9), preset=preset, **settings) for preset in ("quick", "smoke"))
+    assert _comparable([quick, smoke]) == {quick.name}
 
 
 def test_config_is_flat_and_has_every_setting() -> None:
