@@ -8,7 +8,7 @@ const methodLink = name => make("a", {href: hash({...keptState(), method: name})
 const taskLink = (task, text, told) => make("a", {href: hash({...keptState(), task}), title: `${told ? `${text}: ${told} (${task}: ` : `${task}: `}${boards.find(b => b.task === task)?.facts?.summary || ""}${told ? ")" : ""}`}, text);
 const keptState = () => ({preset: chosen.preset, tab: chosen.tab});
 const isWhole = (cell, family) => cell.ran === family.tasks.length;
-const brief = entry => entry.score.replace(/ (right|reached)$/, "").replace(/^distance /, "");
+const brief = entry => entry.score.replace(/ (right|reached|valid)$/, "").replace(/^distance /, "");
 // The number alone, under a head that says its unit.
 const bare = text => text.replace(/ %.*$/, "").replace(/^distance /, "");
 const range = entry => entry.interval ? `, 95 % interval ${entry.interval}` : "";

@@ -335,6 +335,8 @@ def value_words(cell: Cell, value: float) -> str:
     whole = cell.whole
     if "success" in cell.name:
         return f"{100 * value / whole:.0f} % reached"
+    if "validity" in cell.name:
+        return f"{100 * value / whole:.0f} % valid"
     return f"{100 * value / whole:.0f} % right" if "accuracy" in cell.name else number(value)
 
 
@@ -358,6 +360,8 @@ def unit_words(cell: Cell) -> tuple[str, str]:
         return "distance ↓", f"{what}"
     if "success" in cell.name:
         return "% reached", "plans that reach their goal"
+    if "validity" in cell.name:
+        return "% valid", "answers that break no rule"
     if "accuracy" in cell.name:
         return "% right", "samples that show what was asked"
     return f"{cell.name.replace('_', ' ')} ↑", "higher is better"

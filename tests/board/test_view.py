@@ -112,6 +112,8 @@ def test_a_score_is_said_in_words() -> None:
     assert entry.score == "81 % right"
     assert entry.cell is not None
     assert value_words(entry.cell._replace(direction="lower"), 0.126) == "distance 0.126"
+    assert value_words(entry.cell._replace(name="heldout_validity"), 0.956) == "96 % valid"
+    assert value_words(entry.cell._replace(name="heldout_success"), 0.5) == "50 % reached"
 
 
 def test_figures_are_the_same_bytes_each_time_and_come_with_an_entry_to_cite(tmp_path: Path) -> None:
