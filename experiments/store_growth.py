@@ -1,16 +1,19 @@
 """CPU seconds and memory of commands in stores of many records, next to those of another commit's code.
 
-    python experiments/store_growth.py --sizes 0,10000,50000 --before HEAD~20
+    python experiments/store_growth.py                                         # empty, 10,000 and 50,000 records
+    python experiments/store_growth.py --sizes 10000 --before HEAD~20          # and the ratio to an older commit
 
 A store is filled with copies of the published records under other seeds: another identity each, written as compbench writes them.
-Both codes run the same commands in the same stores, in turn; a machine's other work moves both.  Figures are CPU seconds (user
-and system, of all processes) and the largest resident set of any process.  Stores lie in a temporary folder and go with it.
+Each row has the ratio to the same command in the first of the stores.  Both codes run the same commands in stores of the same
+files, in turn; a machine's other work moves both.  Figures are CPU seconds (user and system, of all processes) and the largest
+resident set of any process.  Stores lie in a temporary folder and go with it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,20 +23,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compbench.api.schemas import Record
-from compbench.store.records import Store, collector_paused
+from compbench.store.records import Store, collector_paused, read_record
 
 ROOT = Path(__file__).parent.parent
 FIRST_SEED = 1000
 """Copies have seeds from here on, so that no published seed is written twice."""
-CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--quiet")
-GRID = ("sweep", *CHEAP, "--chain", "--seed", "0-19")
+CHEAP_SEED, THERE_SEED, NUM_THERE = 900, 100_000, 200
+"""The cheap run's seed; and its copies' first seed and number, which a sweep finds there."""
+CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu")
+RUN, SWEEP = "a cheap run", f"{NUM_THERE} runs that are there"
 COMMANDS = {
+    RUN: ("run", *CHEAP, "--seed", f"{CHEAP_SEED}"),
+    SWEEP: ("sweep", *CHEAP, "--seed", f"{THERE_SEED}-{THERE_SEED + NUM_THERE - 1}"),
+    "20 chained runs": ("sweep", *CHEAP, "--quiet", "--chain", "--seed", "0-19"),
     "dry-run of core": ("sweep", "--file", "core", "--preset", "standard", "--device", "cpu", "--dry-run"),
+    "show a record": ("show", "RECORD"),
+    "compare on a task": ("compare", "mono", "factored", "--task", "shapes3d-heavy"),
     "compare two methods": ("compare", "mono", "factored"),
-    "a cheap run": ("run", *CHEAP, "--seed", "900"),
-    "20 chained runs": GRID,
-    "the same 20 again": GRID,
+    "board": ("board",),
 }
+"""The commands, in the order in which they run; RECORD is the name of a record of the store."""
+OF_RECORDS = ("show", "compare", "board")
+"""Verbs that an empty store has nothing for."""
 
 
 class Cost(NamedTuple):
@@ -49,10 +60,15 @@ def copies(records: Sequence[Record], number: int) -> Iterator[Record]:
     def all_of_them() -> Iterator[Record]:
         for seed in count(FIRST_SEED):
             for record in records:
-                spec = record.spec.model_copy(update={"seed": seed})
-                yield record.model_copy(update={"spec": spec, "identity": spec.identity, "attempt": 1, "artifacts": ()})
+                yield copy_of(record, seed)
 
     return islice(all_of_them(), number)
+
+
+def copy_of(record: Record, seed: int) -> Record:
+    """The record under another seed, without pictures."""
+    spec = record.spec.model_copy(update={"seed": seed})
+    return record.model_copy(update={"spec": spec, "identity": spec.identity, "attempt": 1, "artifacts": ()})
 
 
 def fill(folder: Path, records: Sequence[Record], number: int) -> None:
@@ -63,6 +79,16 @@ def fill(folder: Path, records: Sequence[Record], number: int) -> None:
     with collector_paused():
         for record in copies(list(distinct.values()), max(0, number - len(store.names()))):
             store.write(record)
+
+
+def repeat(home: Path) -> None:
+    """Write copies of the home's cheap run under other seeds, as if it had been run with each."""
+    store = Store(home / "records")
+    task, method = CHEAP[3], CHEAP[1]
+    (path,) = (path for path in store.paths() if path.name.startswith(f"{task}.{method}.smoke.s{CHEAP_SEED}."))
+    done = read_record(path)
+    for seed in range(THERE_SEED, THERE_SEED + NUM_THERE):
+        store.write(copy_of(done, seed))
 
 
 def measured(words: Sequence[str], home: Path, code: Path | None) -> Cost:
@@ -95,21 +121,32 @@ def main() -> None:
     parser.add_argument("--only", default="", help="commands whose names hold this text")
     asked = parser.parse_args()
     records, _ = Store(ROOT / "leaderboards" / "records").read()
-    chosen = {name: words for name, words in COMMANDS.items() if asked.only in name}
+    first: dict[tuple[str, str], Cost] = {}
     with tempfile.TemporaryDirectory(prefix="compbench-growth-") as folder:
         sides: dict[str, Path | None] = {"after": None}
         if asked.before:
             sides = {"before": checkout(asked.before, Path(folder, "before")), **sides}
-        print("records  command               " + "  ".join(f"{side:>16}" for side in sides), " before / after", flush=True)
-        for size in map(int, asked.sizes.split(",")):
+        print("records  command                " + "  ".join(f"{side:>24}" for side in sides), " before / after", flush=True)
+        filled = Path(folder, "records")
+        for size in sorted(map(int, asked.sizes.split(","))):
+            fill(filled, records, size)
+            one = next(iter(Store(filled).names()), "").removesuffix(".json")
             homes = {side: Path(folder, f"{side}-{size}") for side in sides}
             for home in homes.values():
-                fill(home / "records", records, size)
-            for name, words in chosen.items():
-                costs = {side: measured(words, homes[side], code) for side, code in sides.items()}
-                shown = "  ".join(f"{cost.seconds:6.1f} s {cost.memory:4.0f} MB" for cost in costs.values())
+                shutil.copytree(filled, home / "records", copy_function=os.link)  # nothing changes a record
+            for name, words in COMMANDS.items():
+                if (asked.only not in name and name != RUN) or (words[0] in OF_RECORDS and not size):
+                    continue
+                shown, costs = [], dict[str, Cost]()
+                for side, code in sides.items():
+                    if name == SWEEP:
+                        repeat(homes[side])
+                    asked_for = [one if word == "RECORD" else word for word in words]
+                    costs[side] = cost = measured(asked_for, homes[side], code)
+                    grown = cost.seconds / first.setdefault((side, name), cost).seconds
+                    shown.append(f"{cost.seconds:6.1f} s ({grown:4.1f}) {cost.memory:5.0f} MB")
                 ratio = f"{costs['before'].seconds / costs['after'].seconds:15.1f}" if asked.before else ""
-                print(f"{size:7}  {name:20}  {shown}{ratio}", flush=True)
+                print(f"{size:7}  {name:21}  {'  '.join(shown)}{ratio}", flush=True)
 
 
 if __name__ == "__main__":

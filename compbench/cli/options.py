@@ -163,17 +163,24 @@ def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], fi
         raise CompbenchError(" ".join(wrong))
 
 
-MOST_RECORDS = 500
-"""A single run rebuilds the board only up to this many records (half a CPU second; a thousand take a second)."""
+FEW_RECORDS = 500
+"""A command rebuilds the board of up to this many records whatever it did; that takes half a CPU second."""
+RECORDS_A_SECOND = 100
+"""Runs rebuild the board of up to this many records for each second that they took: building it adds a tenth at most."""
 
 
-def rebuild_board(home: Path, *, most: int | None = None) -> tuple[Path, ...]:
-    """Update the board after a run; a failure to build the board does not fail the run.
+def rebuild_board(home: Path, *, seconds: float = 0.0) -> tuple[Path, ...]:
+    """Update the board after some work, unless that would take long compared with the work.
 
-    If there are more than `most` records, one line says how to rebuild it.
+    If the board is left as it was, one line says how to rebuild it.  A failure to build it does not fail the work.
+
+    Args:
+        home: the home with the records.
+        seconds: how long the runs took that were just done.
     """
     try:
-        if most is not None and (count := len(Store(Home(home).records).names())) > most:
+        count = len(Store(Home(home).records).names())
+        if count > max(FEW_RECORDS, RECORDS_A_SECOND * seconds):
             click.echo(f"compbench: the board of {count} records was left as it was; `compbench board` rebuilds it.", err=True)
             return ()
         pages, _ = rebuild(Home(home).records, Home(home).board)

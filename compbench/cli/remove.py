@@ -10,7 +10,7 @@ import click
 from compbench.api.context import PRESETS
 from compbench.api.schemas import Status
 from compbench.cli.names import names, records
-from compbench.cli.options import MOST_RECORDS, rebuild_board
+from compbench.cli.options import rebuild_board
 from compbench.store.format import clean
 from compbench.store.removal import UNKNOWN, Wanted, chosen, removals
 from compbench.store.removal import remove as remove_one
@@ -67,7 +67,7 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str, status:
             sys.exit(1)
     for one in going:
         remove_one(home, one)
-    rebuild_board(home.root, most=MOST_RECORDS)
+    rebuild_board(home.root)
     click.echo(f"removed {what}")
 
 

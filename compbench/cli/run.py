@@ -13,7 +13,7 @@ import click
 from compbench.api.schemas import RunRequest, name_of
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import MOST_RECORDS, rebuild_board, run_options, run_requests, threads_option
+from compbench.cli.options import rebuild_board, run_options, run_requests, threads_option
 from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.registry.registry import Registry
@@ -104,7 +104,7 @@ def run(
     if dry_run:
         _foretell(requests)
         return
-    worst = 0
+    worst, seconds = 0, 0.0
     for request in requests:
         try:
             quiet = options["quiet"] or as_json
@@ -124,6 +124,7 @@ def run(
             click.echo(f"compbench: {busy}", err=True)
             worst = max(worst, 2)
             continue
+        seconds += 0.0 if outcome.reused else outcome.record.seconds
         if as_json:
             click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
         else:
@@ -131,7 +132,7 @@ def run(
         worst = max(worst, {"ok": 0, "killed": 130, "refused": 2}.get(outcome.record.status, 1))
         if outcome.record.status == "killed":
             break
-    pages = rebuild_board(Path(requests[0].home), most=MOST_RECORDS)
+    pages = rebuild_board(Path(requests[0].home), seconds=seconds)
     if not as_json:
         output.show_pages(pages)
     sys.exit(worst)

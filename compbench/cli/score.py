@@ -14,7 +14,7 @@ import click
 from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import MOST_RECORDS, Options, metric_option, named_metrics, plugin_option, preset_option, rebuild_board
+from compbench.cli.options import Options, metric_option, named_metrics, plugin_option, preset_option, rebuild_board
 from compbench.cli.show import show_record
 from compbench.cli.submit import matching
 from compbench.registry.registry import Registry
@@ -134,7 +134,7 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, q
             failed = True
             continue
         click.echo(f"{path.stem}: {_what_is_new(path, outcome)}")
-    rebuild_board(home.root, most=MOST_RECORDS)
+    rebuild_board(home.root)
     sys.exit(1 if failed else 0)
 
 
@@ -189,4 +189,4 @@ def _shown(outcome: Outcome, home: str, *, as_json: bool) -> None:
         click.echo(json.dumps(outcome.record.model_dump(mode="json"), sort_keys=True))
     else:
         show_record(outcome.record, outcome.path, reused=outcome.reused)
-    rebuild_board(Path(home), most=MOST_RECORDS)
+    rebuild_board(Path(home))

@@ -135,7 +135,7 @@ def sweep(
         with output.notices(quiet=quiet), output.sweep_listener(len(missing), quiet=quiet or as_json) as listener:
             how = SweepOptions(slots, options["force"], options["resume"], chain, max_failures, retries)
             done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
-        pages = rebuild_board(home.root)
+        pages = rebuild_board(home.root, seconds=sum(result.seconds for result in done if not result.reused))
     else:
         with contextlib.suppress(OSError):  # a run would clean up its home first
             remove_left_over(home.root)

@@ -18,9 +18,9 @@ from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
 from compbench.system.files import read_limited
 
-STATUS = re.compile(rb'^ "status": "([a-z]+)"', re.MULTILINE)
-SECONDS = re.compile(rb'^ "seconds": ([0-9.eE+-]+)', re.MULTILINE)
-RESUMED = re.compile(rb'^ "resumed": true', re.MULTILINE)
+STATUS = re.compile(rb'\n "status": "([a-z]+)"')
+SECONDS = re.compile(rb'\n "seconds": ([0-9.eE+-]+)')
+RESUMED = re.compile(rb'\n "resumed": true')
 DEVICE_CLASS = re.compile(rb'"device_class": ?"([^"\\]+)"')
 """This pattern finds the class of devices in the line of the spec, which is the same in all formats of records."""
 

@@ -336,13 +336,35 @@ def test_a_setting_of_several_types_is_refused_under_its_own_name() -> None:
     assert "--set g_clip=0: Input should be greater than 0" in found.output
 
 
-def test_a_run_leaves_a_board_of_many_records_as_it_is_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_board_of_many_records_is_rebuilt_only_after_work_that_took_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compbench.cli.options.FEW_RECORDS", 2)
     store = Store(tmp_path / "records")
-    for seed in range(3):
+    for seed in range(2):
         store.write(record(seed=seed))
-    assert rebuild_board(tmp_path, most=2) == ()
+    assert any(page.name == "index.html" for page in rebuild_board(tmp_path))
+    store.write(record(seed=2))
+    assert rebuild_board(tmp_path, seconds=0.02) == ()
     assert capsys.readouterr().err == "compbench: the board of 3 records was left as it was; `compbench board` rebuilds it.\n"
-    assert any(page.name == "index.html" for page in rebuild_board(tmp_path, most=3))
+    assert any(page.name == "index.html" for page in rebuild_board(tmp_path, seconds=0.03))
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+def test_the_work_that_a_board_is_weighed_against_is_that_of_runs_that_were_done_now(
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    worked = []
+    path = tmp_path / "one.json"
+
+    def run(request: RunRequest, **_: object) -> Outcome:
+        return Outcome(record(seed=request.seed, more={"seconds": 10.0}), path, reused=request.seed == 1)
+
+    monkeypatch.setattr("compbench.cli.run.run_one", run)
+    monkeypatch.setattr("compbench.sweep.pool.run", run)
+    monkeypatch.setattr(f"compbench.cli.{verb}.rebuild_board", lambda home, seconds: worked.append(seconds) or ())
+    cli(verb, "--method", "mono", "--task", "gmm-id", "--seed", "0-2", "--preset", "smoke", "--device", "cpu", "--quiet")
+    assert worked == [20.0]
 
 
 def test_a_folder_of_records_that_may_not_be_listed_is_one_line_and_loses_no_table(
