@@ -213,6 +213,10 @@ def notes(row: BoardRow) -> tuple[str, ...]:
 
 
 SMOKE = "Preset smoke only tests that a run works: its scores mean nothing."
+BARS = (
+    "Ranks come from a test that compares methods seed by seed over the whole table, and each bar is of one method alone. So "
+    "methods whose bars are apart may both be the best, and methods whose bars overlap may differ significantly."
+)
 
 MARK = "(!)"
 """This mark stands next to a method that exceeded its budget."""

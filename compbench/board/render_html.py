@@ -20,6 +20,7 @@ from compbench.board.coverage_ladder import Ladder, ladder_data
 from compbench.board.families import Contest
 from compbench.board.groups import Section
 from compbench.board.notation import (
+    BARS,
     SMOKE,
     SPLIT_TITLES,
     Column,
@@ -155,6 +156,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         "way": WAY,
         "states": dict(STATE_WORDS),
         "smoke": SMOKE,
+        "bars": BARS,
         "methods": method_data(board.rows, figures, surroundings.methods),
         "ladders": [ladder_data(one, surroundings.family_of.get(one.section.task, "")) for one in surroundings.ladders],
         "records": surroundings.records,

@@ -13,6 +13,7 @@ from support.cell_pictures import CELLS, written
 from support.sample_records import png, record, score
 
 from compbench.api.interfaces import CellCount
+from compbench.board.notation import BARS
 from compbench.board.site import rebuild
 from compbench.registry.registry import Registry
 from compbench.store.records import Store
@@ -326,6 +327,8 @@ def test_the_head_of_a_task_says_where_the_chosen_method_stands_and_else_which_i
     search(page, "")
     choose(page, "method", "mono")
     assert texts(page, heads) == ["mono 0.610, rank 2"] * 3
+    page.run("document.querySelector('#tasks summary').click()")
+    assert any(BARS in text for text in texts(page, "#tasks p.note"))
 
 
 def test_a_preset_without_a_question_says_so(tmp_path: Path, chromium: Browser) -> None:
