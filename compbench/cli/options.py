@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -41,6 +41,17 @@ class Finite(click.FloatRange):
         return found
 
 
+class Named(click.Choice):  # type: ignore[type-arg]  # generic in some versions of click only
+    """A choice, some of whose values have another name that is accepted too."""
+
+    def __init__(self, choices: Sequence[str], also: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self._also = also
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(self._also.get(value, value), param, ctx)
+
+
 def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
     """An option that takes a list, separated by commas or repeated: `--method a --method b` is `--method a,b`."""
     return click.option(*declarations, multiple=True, callback=lambda _context, _option, said: ",".join(said), **facts)
@@ -56,12 +67,18 @@ device_option = click.option(
     "--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."
 )
 threads_option = click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
-preset_option = partial(click.option, "--preset", type=click.Choice(PRESETS), default="quick", show_default=True)
+preset_option = partial(
+    click.option, "--preset", type=Named(PRESETS, {"published": "standard"}), default="quick", show_default=True
+)
 precision_option = partial(
     click.option, "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True
 )
 source_option = partial(
-    click.option, "--source", type=click.Choice(["auto", "official", "embedded"]), default="auto", show_default=True
+    click.option,
+    "--source",
+    type=Named(["auto", "official", "embedded"], {"built-in": "embedded"}),
+    default="auto",
+    show_default=True,
 )
 
 
@@ -91,7 +108,8 @@ def run_options(command: Command) -> Command:
             "lists them.",
         ),
         preset_option(
-            help="smoke takes seconds, quick minutes on two cores; standard is for the board, paper repeats a paper on a GPU."
+            help="smoke takes seconds, quick minutes on two cores; standard (or published) is the board's, paper repeats a "
+            "paper on a GPU."
         ),
         list_option("--seed", "seeds", default=["0"], show_default=True, help="A seed, or several: 0-4 or 0,42,123."),
         device_option,
@@ -99,8 +117,8 @@ def run_options(command: Command) -> Command:
             help="fp32, bf16 (autocast) or, on GPUs, tf32 (products of fp32 are rounded); auto takes bf16 where it is faster."
         ),
         source_option(
-            help="official takes the authors' files (`compbench data fetch`), embedded the built-in data; auto takes "
-            "official files if they are here."
+            help="official takes the authors' files (`compbench data fetch`), embedded (or built-in) the built-in data; auto "
+            "takes official files if they are here."
         ),
         click.option(
             "--time-limit", default="0", metavar="TIME", help="Limit for a whole run: 90 (seconds), 15m or 2h.  0 means no limit."

@@ -90,6 +90,10 @@ def test_a_number_out_of_its_range_is_refused(cli, words: tuple[str, ...], messa
     assert message in result.output
 
 
+NAMED = (("published", "built-in"), ("standard", "embedded"))
+"""Two names of one preset, and of one source."""
+
+
 def test_seeds_that_another_process_runs_do_not_keep_a_run_from_the_others(
     cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +114,14 @@ def test_seeds_that_another_process_runs_do_not_keep_a_run_from_the_others(
     assert "compbench: seed 1 is being run by another process" in found.output
     assert json.loads(found.stdout.splitlines()[-1])["spec"]["seed"] == 2
     assert cli(*words, "1").exit_code == 2
+
+
+def test_what_people_call_a_preset_and_a_source_is_taken_too(cli) -> None:
+    words = ("sweep", "--method", "mono", "--task", "shapes3d-heavy", "--dry-run", "--json")
+    said = [cli(*words, "--preset", preset, "--source", source) for preset, source in NAMED]
+    assert [one.exit_code for one in said] == [0, 0]
+    assert said[0].stdout == said[1].stdout
+    assert "published" not in said[0].stdout
 
 
 def test_a_sweep_of_nothing_that_can_be_asked_for_is_wrong_usage() -> None:
