@@ -122,14 +122,14 @@ const listOf = (kind, pairs) => make("dl", {class: kind}, ...pairs.map(([word, t
 // What the signs on the cards mean; only of those that stand there.
 function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
-  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["may be best", "no other is shown to be better; seeds that vary much keep a worse mean"], ["dots", `one a seed, from ignoring the request (tick) to real data (dashed)${beyond ? ", which chance can pass" : ""}; bar: 95 % interval`], ...units, ["TFLOP", `10¹² operations, of training and 10,000 samples${viewNow().pace ? `; ${viewNow().pace}` : ""}; bold: cheapest`]]);
+  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["may be best", "no other is significantly better; seeds that vary much prove less"], ["dots", `one a seed, from ignoring the request (tick) to real data (dashed)${beyond ? " and by chance beyond" : ""}; bar: 95 % interval that allows for a failed seed`], ...units, ["TFLOP", `10¹² operations, of training and 10,000 samples${viewNow().pace ? `; ${viewNow().pace}` : ""}; bold: cheapest`]]);
 }
 // The cards, and after each few of them one line for each method that stands there for the first time.
 function cards(questions, shown) {
   const parts = [], told = new Set();
   for (let i = 0; i < questions.length; i += CARDS) {
     const grid = make("div", {class: "questions"}, ...questions.slice(i, i + CARDS).map(q => card(q, shown)));
-    const met = new Set([...grid.querySelectorAll(".answer bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss && !told.has(m.method));
+    const met = new Set([...grid.querySelectorAll("bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss && !told.has(m.method));
     own.forEach(m => told.add(m.method));
     parts.push(grid, own.length ? listOf("glossary", own.map(m => [methodLink(m.method), m.gloss])) : "");
   }

@@ -20,9 +20,9 @@ Word = Literal["solved", "open", "unsolved", "not learnt", "draws means"]
 WAY = "of the way from ignoring the request to real data"
 """A constant answer is the best that a method can give which ignores the request."""
 MEANINGS: dict[Word, str] = {
-    "solved": f"a best method goes 90 % {WAY}, and no seed of it fails",
-    "open": f"a best method goes 50 to 90 % {WAY}",
-    "unsolved": f"none goes 50 % {WAY}",
+    "solved": f"a method that may be best goes 90 % {WAY}, and each seed of it half as far as its best",
+    "open": f"the furthest of them goes 50 to 90 % {WAY}",
+    "unsolved": f"none of them goes 50 % {WAY}",
     "not learnt": "no method has 90 % of the seen combinations right",
     "draws means": "only methods that draw averages reach the best score",
 }

@@ -355,7 +355,7 @@ def _bare(words: str) -> str:
 def unit_words(cell: Cell) -> tuple[str, str]:
     """What stands over a column of primary scores, and what it means."""
     if cell.direction == "lower":
-        points = "sliced Wasserstein between generated and real points, in the unit of their coordinates"
+        points = "sliced Wasserstein distance to real points, in units of their coordinates"
         what = points if "sw2" in cell.name else f"{cell.name.replace('_', ' ')} between generated and real samples"
         return "distance ↓", f"{what}"
     if "success" in cell.name:

@@ -170,7 +170,7 @@ def test_a_card_says_how_many_may_be_best_of_how_many_and_in_which_unit(ranked: 
     ]
     assert texts(chromium, ".question thead th") == ["distance ↓", "TFLOP"]
     said = dict(zip(texts(chromium, ".signs dt"), texts(chromium, ".signs dd"), strict=True))
-    assert said["distance ↓"].endswith("in the unit of their coordinates")
+    assert said["distance ↓"].endswith("in units of their coordinates")
     assert "ignoring the request (tick)" in said["dots"]
 
 

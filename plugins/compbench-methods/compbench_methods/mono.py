@@ -1,4 +1,4 @@
-"""One learnt effect of all factors together: h <- h + (gamma(c) * h + beta(c)) at its middle.
+"""The usual model, conditioned on all factors at once: h <- h + (gamma(c) * h + beta(c)) at its middle.
 
 The parameter-matched baseline of Compositional Flow Matching with Factored Velocity Fields (FVF), section 5.
 """
