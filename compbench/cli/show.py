@@ -75,11 +75,11 @@ def show(record: str | None, as_json: bool, verbose: bool, plugins: tuple[Path, 
 
 def _found(store: Store, text: str) -> Path:
     """The record that is meant; where several match, the error lists them."""
-    matching = [path.stem for path in store.matching(text)]
+    matching = store.matching(text)
     if len(matching) < 2:
-        return store.find(text)
+        return matching[0] if matching else store.find(text)
     more = f"\n  and {len(matching) - MOST_MATCHES} more" if len(matching) > MOST_MATCHES else ""
-    listed = "".join(f"\n  {name}" for name in matching[:MOST_MATCHES])
+    listed = "".join(f"\n  {path.stem}" for path in matching[:MOST_MATCHES])
     raise CompbenchError(f"{len(matching)} records match '{text}'; name one:{listed}{more}")
 
 

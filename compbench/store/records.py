@@ -288,8 +288,10 @@ class Store:
         """The records that a user may mean: the one at a path or with this whole name, or all whose names contain the text."""
         if os.path.isfile(text):  # unlike pathlib's, no error where it is too long for a path
             return [Path(text)]
-        found = [path for path in self.paths() if text in path.name]
-        return [path for path in found if text in (path.name, path.stem)] or found
+        whole = f"{text.removesuffix('.json')}.json"
+        if os.path.basename(whole) == whole and not whole.startswith(".") and os.path.isfile(self.folder / whole):
+            return [self.folder / whole]  # found without listing the folder
+        return [self.folder / name for name in self.names() if text in name]
 
     def find(self, text: str) -> Path:
         """The record that a user means: a path, or a part of a name.  Raises CompbenchError: none, or more than one."""

@@ -187,9 +187,12 @@ def test_an_ambiguous_name_lists_its_matches(show, tmp_path: Path) -> None:
     assert "and 2 more" in found.output
 
 
-def test_a_whole_name_is_the_one_record_of_that_name(show, tmp_path: Path) -> None:
+def test_a_whole_name_is_the_one_record_of_that_name_and_the_folder_is_not_listed(
+    show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for attempt in (1, 10, 11):
         Store(tmp_path / "records").write(record(attempt=attempt))
+    monkeypatch.setattr(Store, "names", lambda store: pytest.fail("listed"))
     for name in (record().name, f"{record().name}.json"):
         assert f"record   {tmp_path / 'records' / record().name}.json" in show(name).output
         assert Store(tmp_path / "records").find(name).stem == record().name
