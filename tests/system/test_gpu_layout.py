@@ -17,15 +17,21 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
+from compbench.api.interfaces import Event
+from compbench.flow.attended_nets import AttendedUNet
 from compbench.flow.blocks import ResidualBlock, num_groups
 from compbench.flow.decoders import CNNDecoder
+from compbench.flow.energy import Energy
 from compbench.flow.nets import Modulation, UNet
+from compbench.flow.token_nets import Neighbours, TokenNet
 from compbench.system import gpu_layout
 from compbench.system.gpu_layout import doubled, group_norm, layout_kept
 
 _ATEN = torch.ops.aten
 SCATTERS = {_ATEN.upsample_nearest2d_backward.default, _ATEN.index_put.default, _ATEN._unsafe_index_put.default}
 """Gradients of an upsampling; torch's compiler makes a scattered sum of the first, which is that of a gather."""
+SIZES = (4, 10)
+"""Number of values of each factor."""
 GATHERS = {_ATEN._unsafe_index.Tensor, _ATEN.index.Tensor}
 
 
@@ -111,12 +117,18 @@ def counted(forward: Callable[..., Tensor], *inputs: Tensor) -> Counter[str]:
     return found
 
 
+def channels_last(net: nn.Module) -> nn.Module:
+    """The network with weights of its convolutions in channels-last; a fake network cannot be moved by `to`."""
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            module.weight = nn.Parameter(torch.empty(module.weight.shape).to(memory_format=torch.channels_last))
+    return net
+
+
 def network_and_inputs() -> tuple[UNet, list[Tensor]]:
     """The network of the `paper` preset, its weights channels-last, and images, times and modulation of two rows."""
     net = UNet((3, 64, 64), width=64)
-    for module in net.modules():
-        if isinstance(module, nn.Conv2d):  # a fake network cannot be moved by `to`
-            module.weight = nn.Parameter(torch.empty(module.weight.shape).to(memory_format=torch.channels_last))
+    channels_last(net)
     x = torch.empty(2, 3, 64, 64).to(memory_format=torch.channels_last)
     return net, [x, torch.empty(2), torch.empty(2, 256), torch.empty(2, 256)]
 
@@ -147,6 +159,39 @@ def test_no_convolution_of_the_papers_network_gets_channels_first_images_on_a_gp
     assert kept["convolutions"] == plain["convolutions"] == 23
     assert kept["channels-first"] == 0
     assert plain["channels-first"] in (15, 0)  # torch 2.15 keeps the layout by itself
+
+
+OF_IMAGES = {
+    "attended": lambda: AttendedUNet(
+        UNet((3, 64, 64), width=32, patch=4), SIZES, hidden=64, depth=1, num_heads=2, prediction="velocity", sample_steps=10
+    ),
+    "neighbours": lambda: TokenNet(
+        (3, 64, 64),
+        SIZES,
+        width=32,
+        depth=2,
+        patch=4,
+        mixer=lambda _, width: Neighbours(width),
+        prediction="velocity",
+        sample_steps=10,
+    ),
+    "energy": lambda: Energy(Event(kind="image", shape=(3, 64, 64)), width=32),
+}
+"""The other networks that convolve images."""
+
+
+@pytest.mark.parametrize(
+    ("name", "convolutions", "channels_first"), [("attended", 23, 0), ("neighbours", 2, 0), ("energy", 3, 1)]
+)
+@needs_newer_torch
+def test_no_other_convolution_gets_them_but_the_first_of_an_energy(name: str, convolutions: int, channels_first: int) -> None:
+    """That one has the three colours and the time as input, which are put together anew."""
+    with FakeTensorMode(), torch.device("cuda"), layout_kept():
+        net = channels_last(OF_IMAGES[name]())
+        x = torch.empty(2, 3, 64, 64).to(memory_format=torch.channels_last)
+        condition = () if name == "energy" else (torch.zeros(2, len(SIZES), dtype=torch.long),)
+        found = counted(net, x, torch.empty(2), *condition)
+    assert (found["convolutions"], found["channels-first"], found["gathers"]) == (convolutions, channels_first, 0)
 
 
 def test_no_gradient_of_the_papers_network_is_a_scattered_sum_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
