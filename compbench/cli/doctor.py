@@ -129,7 +129,7 @@ def _others() -> Finding:
     return Finding(
         "others",
         state,
-        f"runs take longer, and their speeds are marked as measured on a busy machine; wait, or run with --threads {free}",
+        f"runs take longer, and boards mark what `compbench profile` measures now; wait, or run with --threads {free}",
     )
 
 
