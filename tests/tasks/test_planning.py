@@ -313,12 +313,14 @@ def remembered(played: Trajectories, tmp_path_factory) -> dict[str, object]:
         return {score.name: score for score in referee.evaluate(memory).scores}
 
 
+@pytest.mark.slow
 def test_a_model_that_memorised_recorded_plans_comes_out_near_their_ceiling(remembered) -> None:
     assert remembered["seen_feasibility"].value == remembered["seen_success_rate_direct"].value == 100
     assert remembered["seen_success_rate"].value >= 75
     assert remembered["seen_success_rate"].ceiling >= 75
 
 
+@pytest.mark.slow
 def test_a_foreign_arm_pose_that_is_given_too_misleads_a_model_that_memorised_its_plans(remembered) -> None:
     assert remembered["seen_success_rate_whole_state"].value <= remembered["seen_success_rate"].value - 25
 

@@ -61,6 +61,7 @@ def test_parameters_are_within_a_tenth_of_monos_at_every_budget(name: str, prese
     assert not off
 
 
+@pytest.mark.slow  # `check` trains each of them too
 @pytest.mark.parametrize("name", MODULES)
 def test_method_draws_the_image_that_is_asked_for(name: str) -> None:
     torch.manual_seed(0)
