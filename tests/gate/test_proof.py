@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -54,13 +55,14 @@ def test_commits_that_do_not_follow_each_other_are_one_clear_line(tmp_path: Path
 def test_a_renamed_local_is_proven_by_its_bits_and_a_changed_number_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a clone: one commit renames a local name of `stripes`, the next changes a number of it."""
+    """In a clone: one commit renames a local name of `ingredients`, the next changes a number of it."""
     git = ["git", "-C", str(tmp_path / "clone"), "-c", "user.name=a", "-c", "user.email=a@b.c"]
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tmp_path / "clone")], check=True)
     file = tmp_path / "clone" / "plugins/compbench-methods/compbench_methods/soup.py"
     plain = file.read_text()
-    assert plain.count("1 / silos") == 1
-    renamed = plain.replace("silos, net", "number, net").replace("(silos,), 1 / silos", "(number,), 1 / number")
+    before, function, after = re.split(r"(def ingredients\(.*?\n\n\n)", plain, flags=re.DOTALL)
+    assert function.count("1 / silos") == 1
+    renamed = before + re.sub(r"\bsilos\b", "number", function) + after
     for text in (renamed, renamed.replace("1 / number", "2 / number")):
         file.write_text(text)
         subprocess.run([*git, "commit", "-q", "-a", "-m", "next"], check=True)
