@@ -310,6 +310,36 @@ def test_a_cluster_of_small_arrays_gets_no_larger_one_and_the_command_says_so(
     assert "at most 2 members here (MaxArraySize), so this one has as many, not 3" in caplog.text
 
 
+def test_the_command_says_job_and_folder_and_each_change_of_who_waits_and_why_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    array = array_of(tmp_path, monkeypatch)
+    waiting, running = State("PENDING", "Resources"), State("RUNNING", "")
+    looks = [{"9_0": waiting, "9_1": waiting, "9_2": waiting}] * 2
+    looks += [{"9_0": running, "9_1": waiting, "9_2": waiting}] * 2 + [{"9_0": State("PENDING", "BeginTime"), "9_1": running}]
+    answers = iter(looks)
+    monkeypatch.setattr(scheduler, "queued", lambda job: next(answers))
+    for _ in looks:
+        array._look()
+    assert caplog.messages == [
+        f"job 9, 3 members; logs in {tmp_path / 'array'}",
+        "job 9: 3 pending (Resources)",
+        "job 9: 1 running, 2 pending (Resources)",
+        "job 9: 1 running, 1 pending (BeginTime), 1 of them queued again",
+    ]
+
+
+def test_a_member_that_died_at_its_start_is_told_with_slurms_reason_and_its_logs_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = array_of(tmp_path, monkeypatch)
+    (tmp_path / "array" / "9_1_0_log.err").write_text("Traceback\nRuntimeError: which environment?\n")
+    monkeypatch.setattr(scheduler, "endings", lambda job: {"9_1": State("FAILED", "")})
+    reason = array.results(slurm.Stopping())[1].reason
+    assert reason.startswith('member 9_1 ended as FAILED; its log ends with "RuntimeError: which environment?" (')
+
+
 def test_an_array_is_ended_once_too_many_runs_of_all_its_members_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     array, ended = array_of(tmp_path, monkeypatch), []
     monkeypatch.setattr(scheduler, "cancel", ended.append)
