@@ -74,7 +74,7 @@ def examine(
 
 
 class History:
-    """Findings so far: kinds that were accepted or refused, and causes that need not be reported twice.
+    """Findings so far: kinds that were accepted, refused or whose fits were stopped, and causes that need not be reported twice.
 
     `known` names the tiny problems that have a counterpart with known answers.
     """
@@ -82,6 +82,7 @@ class History:
     def __init__(self, method: Method) -> None:
         self._file = Path(_file_of(method)).name
         self.accepted: set[str] = set()
+        self.stopped: set[str] = set()
         self.refused: dict[str, str] = {}
         self.done: set[str] = set()
         self.known: set[str] = set()
@@ -175,12 +176,17 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
         _reraise(error)
         yield _unfitted(subject, name, error)._replace(seconds=time.perf_counter() - start)
         return
-    history.accepted.add(subject.fitted_on.event.kind)
+    kind = subject.fitted_on.event.kind
+    history.accepted.add(kind)
+    if not learner:
+        subject.fits_as_before = kind in history.stopped and len(subject.fitted_on.federation) == 1
+        history.stopped.add(kind)
     failures: set[str] = set()
     for check, act in checks.items():
         cause = next((earlier for earlier in AFTER.get(check, ()) if earlier in failures), "")
         later = KNOWN_ASKS.get(check, {}).get(subject.tiny.name) in history.known
-        if cause or later or (check in ONCE and check in history.done):
+        again = (check in ONCE and check in history.done) or (check in ONCE_A_KIND and subject.fits_as_before)
+        if cause or later or again:
             if cause:
                 yield Finding(check, name, "skipped", f"see '{cause}'")
             continue
@@ -201,6 +207,9 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
 
 ONCE = ("memory",)
 """Checks that run on one problem only."""
+
+ONCE_A_KIND = ("cancellation", "resume")
+"""Checks that run on the first problem of each kind of event, and where there are silos, whose stages take turns."""
 
 KNOWN_NAME = " known"
 """Ending of the names of problems with known answers."""

@@ -13,7 +13,7 @@ from compbench.api.federation import _contains
 from compbench.api.interfaces import Problem
 from compbench.system.errors import Cancelled
 from compbench.testing import side_effects
-from compbench.testing.watched import CUTS, MAX_LATE_STEPS, Broken, Progress, Skipped, Subject
+from compbench.testing.watched import CUTS, FEWEST_STEPS, MAX_LATE_STEPS, Broken, Progress, Skipped, Subject
 
 LEAST_BYTES = 2**13
 """Smallest size of a request, in bytes, for the check that a method keeps nothing of its requests."""
@@ -108,7 +108,7 @@ def memory(subject: Subject) -> None:
         if not subject.method.oracle:
             subject.fit(steps=2)
 
-    with side_effects.frozen_heap():
+    with side_effects.frozen_heap(), subject.shortened(FEWEST_STEPS):
         grown = _growth(fitted, lambda: (side_effects.tensor_bytes(subject.device),))
         if grown[0] > 0:
             raise Broken(f"each fit leaves {grown[0]} bytes of tensors behind")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Subject
+from compbench.testing.watched import FEWEST_STEPS, FIT_SEED, SAMPLE_SEED, Broken, Subject
 
 if TYPE_CHECKING:
     from compbench.testing.known_answers import KnownAnswer
@@ -23,9 +23,6 @@ PLACES = (0, 1, 127, 128, 4_095, 8_191, 8_192, LONG - 1)
 
 LESS = 0.3
 """Later rows may be right less often than the first ones by this share; the last seven rows by twice as much."""
-
-LONG_STEPS = {"num_levels": 2, "num_steps": 2, "num_inner": 1, "num_particles": 2}
-"""Settings for a long request: few steps and particles, because rows are only compared with rows of the same request."""
 
 
 def middle_changed(condition: Tensor, noise: Tensor) -> tuple[slice, Tensor, Tensor]:
@@ -69,7 +66,7 @@ def obeys_long(learner: Subject, known: KnownAnswer, *, draws: bool, rounding: f
     cells = known.cells
     condition = cells[torch.randint(len(cells), (LONG,), generator=generator)].to(learner.device)
     noise, places = learner.noise(LONG), torch.tensor(PLACES, device=learner.device)
-    with learner.shortened(LONG_STEPS):
+    with learner.shortened(FEWEST_STEPS):
         made = learner.sample(condition, noise, precision="fp32")
         alone = None if draws else learner.sample(condition[places], noise[places], precision="fp32")
     share = [known.own_share(condition[rows], made[rows]) for rows in (slice(FIRST), slice(FIRST, -7), slice(-7, None))]

@@ -43,6 +43,9 @@ BUDGET = Budget(
     extend_steps=6,
 )
 
+SMALL_BUDGET = BUDGET.model_copy(update={"width": 8, "train_steps": 4})
+"""For pictures and trajectories, whose steps take longer."""
+
 SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])
 HOLDOUT = Holdout.by_rule(SPACE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
 PERTURBED = FactorSpace([Factor("first", 2), Factor("second", 2)])
@@ -211,7 +214,7 @@ def _bumps(device: torch.device) -> Problem:
         PLACES,
         Event("image", (1, SIDE, SIDE)),
         Federation([OnDevice(table, device)]),
-        BUDGET.model_copy(update={"width": 8}),
+        SMALL_BUDGET,
         holdout,
         composed=(0, 1),
         singles=OnDevice(singles, device),
@@ -221,17 +224,17 @@ def _bumps(device: torch.device) -> Problem:
 
 def _image(device: torch.device) -> Problem:
     found = _lattice(PICTURE, pictures)(device)
-    return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
+    return replace(found, budget=SMALL_BUDGET)
 
 
 def _image_without_first(device: torch.device) -> Problem:
     found = _without_first(PICTURE, pictures)(device)
-    return replace(found, budget=BUDGET.model_copy(update={"width": 8}), extension=Extension("a", _image(device)))
+    return replace(found, budget=SMALL_BUDGET, extension=Extension("a", _image(device)))
 
 
 def _trajectory(device: torch.device) -> Problem:
     found = _lattice(TRAJECTORY, trajectories)(device)
-    return replace(found, budget=BUDGET.model_copy(update={"width": 8}))
+    return replace(found, budget=SMALL_BUDGET)
 
 
 def _seen(holdout: Holdout) -> Tensor:
@@ -263,7 +266,7 @@ def _objects(device: torch.device) -> Problem:
         x1[row, front, : SIDE // (2 - tall), : SIDE // 2] = 1.0
         x1[row, back, : SIDE // (2 - high), SIDE // 2 :] = 1.0
     silo = OnDevice(TableSilo("objects", x1, cells), device)
-    budget, event = BUDGET.model_copy(update={"width": 8}), Event("image", (2, SIDE, SIDE))
+    budget, event = SMALL_BUDGET, Event("image", (2, SIDE, SIDE))
     return Problem(space, event, Federation([silo]), budget, holdout, composed=(0, 1, 2, 3), deterministic=True)
 
 

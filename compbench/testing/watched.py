@@ -112,6 +112,7 @@ class Subject:
         self.fitted_on = counted.counted(self.fresh(), self.used)
         self.progress = Progress()
         self.precision = "fp32"
+        self.fits_as_before = False  # whether fits were stopped and repeated on an earlier problem of this kind, in one silo
         self.fit_precision = ""  # for a fit in a precision other than `precision`
         self._at: dict[tuple[int, int], Tensor] = {}
         self._stops: dict[float, Stop] = {}
@@ -340,8 +341,12 @@ def _copy(given: Tensor | None) -> Tensor | None:
     return None if given is None else given.clone()
 
 
-STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 8}
+STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 4}
 """Settings by which a sampler takes other steps than the budget's, or many at once; the value is the limit, 0 the budget's."""
+
+FEWEST_STEPS = {"num_levels": 2, "num_steps": 2, "num_inner": 1, "num_particles": 2}
+"""The least of these settings, for checks that compare rows of one request, or ask what requests leave behind, but look at no law
+of samples."""
 
 
 def shortened(settings: MethodSettings, most: dict[str, int]) -> MethodSettings:

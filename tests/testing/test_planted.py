@@ -47,6 +47,9 @@ def test_the_honest_file_keeps_the_contract(tmp_path) -> None:
     asked = {one.problem for one in report.findings if one.check == "mixed"}
     assert asked == {"perturbation", "silos", "vector known", "trajectory known"}  # which ask more rows than their tiny twins
 
+    stopped = [one.problem for one in report.findings if one.check == "resume"]
+    assert stopped == ["vector", "silos", "trajectory"]  # once for each kind of event, and where stages of silos take turns
+
 
 def test_clauses_share_their_fits(tmp_path) -> None:
     used = Tally()
