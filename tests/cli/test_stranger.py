@@ -68,7 +68,7 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
     edited = file.read_text().replace("Field(1.5,", "Field(2.0,").replace("Guided flow matching", "Guided harder")
     assert edited != file.read_text()
     file.write_text(edited)
-    assert "Guided harder: v =" in stranger.compbench("list")
+    assert "Guided harder: v =" in stranger.compbench("list", "methods")
     few = [word for check in ("conditions", "null", "determinism") for word in ("--only", check)]  # all: the example's own test
     stranger.compbench("check", "my-method", *few, "--time-limit", 600)
     said = stranger.compbench("check", "my-task", "my_metric", "--time-limit", 600)
@@ -86,6 +86,8 @@ def test_a_stranger_gets_from_new_to_the_board(stranger: Stranger) -> None:
         "blobs-iid,my-task",
         "--preset",
         "smoke",
+        "--metric",
+        "my_metric",
         "--chain",
         "--quiet",
         "--json",
