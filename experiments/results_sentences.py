@@ -86,7 +86,25 @@ def sliced(known: Known) -> str:
     if not found:
         return ""
     least = f", though they attain at least {percent(min(whole))} on seen combinations" if whole else ""
-    return f"Methods that add scores of single factors to the unconditional score have at best {listed(found)}{least}."
+    at_best = f"Methods that add scores of single factors to the unconditional score have at best {listed(found)}{least}."
+    return f"{at_best}{additive(known)}"
+
+
+def additive(known: Known) -> str:
+    """What adding mean effects to real seen pictures attains on Shapes3D, and how many methods attain no more."""
+    answers = [answer for task in SHAPES.values() if (answer := known.answer(task))]
+    own = [(entry, answer) for answer in answers if (entry := leader(answer, {"additive"}))]
+    if not own or len(own) < len(answers):
+        return ""
+    beaten = [
+        sum((other.share or 0.0) <= (entry.share or 0.0) for other in answer.competing if other is not entry)
+        for entry, answer in own
+    ]
+    return (
+        f" {code('additive')}, which learns nothing, has {listed([entry.score for entry, _ in own])} there, and "
+        f"{listed([f'{count} of {len(answer.competing) - 1}' for count, (_, answer) in zip(beaten, own, strict=True)])} other "
+        "methods have no more."
+    )
 
 
 def composing_is_not_learning(known: Known) -> str:

@@ -84,6 +84,18 @@ def test_a_sentence_says_what_other_records_give(published: results_pages.Publis
     assert not any("Shapes3D" in words or "bump" in words for words in said)
 
 
+def test_the_baseline_that_learns_nothing_is_counted_against_each_method(published: results_pages.Published) -> None:
+    said = results_sentences.additive(published.known)
+    answer = published.known.answer("shapes3d-medium")
+    assert answer is not None
+    shares = {entry.row.method: entry.share for entry in answer.competing}
+    behind = [name for name, share in shares.items() if name != "additive" and share <= shares["additive"]]
+    assert "nearest" in behind
+    assert f", {len(behind)} of {len(shares) - 1} and " in said
+    alone = published.known._replace(view=published.known.view._replace(questions=()))
+    assert results_sentences.additive(alone) == ""
+
+
 def test_a_scatter_plot_puts_equal_values_on_the_diagonal_and_skips_what_has_no_logarithm() -> None:
     text = scatters(
         [Scatter("t", "x", "y", (Dot(0.1, 0.1, "a"), Dot(1, 1, "b"), Dot(0, 1, "gone")), (True, True), diagonal=True)], 1
