@@ -142,7 +142,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> EnergyNet:
             (score,) = torch.autograd.grad(energy(x_t, t, net.index(batch.condition)).sum(), x_t, create_graph=True)
         return (per_sample(path.at(t).sigma, x1) * score + x0).square().mean()
 
-    train(net, loss, problem.federation.pooled(), problem.budget, ctx)
+    train(net, loss, problem.federation.pooled(), problem.budget, ctx, twice=True)
     return net
 
 
