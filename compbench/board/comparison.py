@@ -115,8 +115,8 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
 
 
 def _standings(section: Section, rows: Sequence[BoardRow]) -> list[str]:
-    """How the board ranks both rows: it compares all methods of a table at once, and a comparison only these two."""
-    found = [f"on the board {row.label}: {STATE_WORDS[state(row)]}" for row in rows if row.kind == "run"]
+    """How a board of these two rows alone ranks them; one of all methods, which compares all at once, may rank them otherwise."""
+    found = [f"of these two alone {row.label}: {STATE_WORDS[state(row)]}" for row in rows if row.kind == "run"]
     return [*([SMOKE] if section.preset == "smoke" else []), *found]
 
 

@@ -20,8 +20,6 @@ from compbench.board.verdict import Candidate, Verdict, word_of
 
 RECALL = 0.5
 """A row draws means if its recall is below this part of real data's: it then misses half of a condition's pictures."""
-CONSTANT = "constant", "compbench-methods"
-"""Name and distribution of the method that ignores the request; its records give the zero of a task's scale."""
 
 
 class Judged(NamedTuple):
@@ -61,7 +59,7 @@ def scale_of_rows(rows: Sequence[BoardRow]) -> Scale | None:
     if rows[0].section.changed:
         return None
     cells = [cell for row in rows if (cell := row.scores.get(row.primary)) is not None]
-    constant = next((row.scores.get(row.primary) for row in rows if (row.method, row.group.distribution) == CONSTANT), None)
+    constant = next((row.scores.get(row.primary) for row in rows if row.ignores_request), None)
     return scale_of(rows[0].section.task, rows[0].primary, cells, constant)
 
 

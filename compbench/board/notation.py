@@ -180,6 +180,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     found = []
     if row.kind == "reference":
         why = "trained on other data too" if row.training == "external" else "an oracle"
+        why = "ignores the request" if row.ignores_request else why
         why = in_one_place(row.pooled_steps) if row.pooled else why
         why = "its training was not seen" if row.level == SAMPLES_ONLY else why
         found.append(f"{reference(row)}: {why}; does not compete")
@@ -191,7 +192,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     found += row.untrained
     if row.draws_means:
         found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")
-    if row.worse_than_constant:
+    if row.worse_than_constant and not row.ignores_request:
         found.append("worse than ignoring the request")
     if row.fits and row.fits.words:
         found.append(row.fits.words)

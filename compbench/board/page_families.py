@@ -96,12 +96,12 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
 
 
 def default_contest(contests: Sequence[Contest]) -> int:
-    """The contest that is shown first: the one with most ranked places, then most places, then preset `standard`."""
+    """The contest shown first: that with most ranked places, then most places, then preset `standard`; `smoke` comes last."""
 
     def place(index: int) -> tuple[object, ...]:
         contest = contests[index]
         places = [found.rank is not None for family in contest.families for found in family.standings.values()]
-        return sum(places), len(places), contest.preset == "standard", PRESETS.index(contest.preset)
+        return contest.preset != "smoke", sum(places), len(places), contest.preset == "standard", PRESETS.index(contest.preset)
 
     return max(range(len(contests)), key=place, default=0)
 

@@ -22,6 +22,10 @@ Kind = Literal["run", "ablation", "reference"]
 """`run` competes; `ablation` is the same method under other settings, in another precision, or in an older version."""
 
 
+CONSTANT = "constant", "compbench-methods"
+"""Name and distribution of the method that ignores the request."""
+
+
 class Failure(NamedTuple):
     """Runs that ended with the same status for the same reason, by their seeds."""
 
@@ -111,6 +115,11 @@ class BoardRow(NamedTuple):
     @property
     def label(self) -> str:
         return f"{self.method} ({self.variant})" if self.variant else self.method
+
+    @property
+    def ignores_request(self) -> bool:
+        """Whether this is the method that ignores the request; its records give the zero of a task's scale."""
+        return (self.method, self.group.distribution) == CONSTANT
 
 
 class Board(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from support.sample_records import record, score
 
-from compbench.api.schemas import Record
+from compbench.api.schemas import Plugin, Record
 from compbench.board.aggregate import aggregate
 from compbench.board.fits import fits_of
+from compbench.board.notation import notes
 from compbench.board.row import Board, BoardRow
 from compbench.board.scale import Scale
 from compbench.board.verdict import Candidate, word_of
@@ -86,3 +87,15 @@ def test_of_fits_of_two_kinds_the_failed_are_counted_and_of_poor_ones_none() -> 
 )
 def test_the_verdict_is_the_first_that_is_true(candidates: list[Candidate], learnt: float, only_means: bool, word: str) -> None:
     assert word_of(candidates, learnt, only_means=only_means) == word
+
+
+def test_the_row_of_the_constant_answer_is_called_neither_an_oracle_nor_worse_than_itself() -> None:
+    own = {"oracle": True, "plugin": Plugin(distribution="compbench-methods")}
+    answers = [
+        record(score(value=0.01, ceiling=1.0), method="constant", task="dsprites-light", seed=s, more=own) for s in range(3)
+    ]
+    oracle = [record(score(value=0.9, ceiling=1.0), method="exact", task="dsprites-light", more={"oracle": True})]
+    found = by_method(aggregate([*GOOD, *answers, *oracle]))
+    assert "reference: ignores the request; does not compete" in notes(found["constant"])
+    assert "reference: an oracle; does not compete" in notes(found["exact"])
+    assert not any("worse than" in note for note in notes(found["constant"]))

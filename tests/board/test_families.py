@@ -146,6 +146,13 @@ def test_a_preset_of_which_nothing_can_be_shown_is_not_shown_first() -> None:
     assert found[default_contest(found)].preset == "quick"
 
 
+def test_smoke_is_shown_last_however_much_was_run_at_it() -> None:
+    smoke = [*runs("factored", GOOD, preset="smoke"), *runs("mono", POOR, preset="smoke")]
+    found = contests(aggregate([*smoke, *runs("mono", GOOD[:1], TASKS[0])]))
+    assert found[default_contest(found)].preset == "quick"
+    assert [contest.preset for contest in contests(aggregate(smoke))] == ["smoke"]
+
+
 def test_presets_are_never_mixed() -> None:
     found = contests(aggregate([*runs("factored", GOOD), *runs("mono", POOR), *runs("factored", GOOD, preset="paper")]))
     assert [contest.preset for contest in found] == ["paper", "quick"]

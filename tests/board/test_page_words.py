@@ -294,4 +294,4 @@ def test_terminal_and_compare_say_of_smoke_and_of_a_row_what_the_page_says() -> 
     assert SMOKE in overview(view)
     assert SMOKE in task_board(board, "shapes3d-heavy")
     (found,) = compare_methods(aggregate(made), made, "factored", "mono", Costs())
-    assert found.remarks[:3] == (SMOKE, "on the board factored: may be best", "on the board mono: shown to be worse")
+    assert found.remarks[:3] == (SMOKE, "of these two alone factored: may be best", "of these two alone mono: shown to be worse")
