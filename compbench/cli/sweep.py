@@ -17,6 +17,7 @@ from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
 from compbench.cli.sweeps import cancel, status
+from compbench.registry.declared import missing_extra
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import updated
 from compbench.runner.signals import terminate_like_ctrl_c
@@ -119,6 +120,8 @@ def sweep(
     home = Home.of_user()
     with run_facts(home) as facts, collector_paused():
         asked = _asked(grids, facts, options)
+        if executor == "local":
+            asked = _with_packages(asked, tasks, home.data)
         listing = listing_of(asked)
         if dry_run:
             _foretell(asked, listing, facts, options, as_json=as_json)
@@ -177,6 +180,31 @@ def _asked(grids: Sequence[Grid], facts: RunFacts, options: Options) -> list[Ask
     if not asked:
         raise CompbenchError("no pair of these methods and tasks can work together; `compbench list --matrix` says why.")
     return list({one.request.model_dump_json(): one for one in asked}.values())  # grids of a file may overlap
+
+
+def _with_packages(asked: Sequence[Asked], tasks: str, data: Path) -> list[Asked]:
+    """The requests without those whose task needs packages that are missing; a line on standard error names the tasks.
+
+    A task that `--task` names in full stays, and its runs fail with the same install line.
+
+    Args:
+        asked: the requests.
+        tasks: the words of `--task`.
+        data: folder of official data files.
+    """
+    registry, named = Registry(), set(tasks.split(","))
+    sources = {one.request.task: one.request.source for one in asked if one.request.task not in named}
+    found = {task: missing_extra(registry.entry("tasks", task), data, source) for task, source in sources.items()}
+    missing = {task: extra for task, extra in found.items() if extra}
+    if not missing:
+        return list(asked)
+    what = f"need packages that are not installed: {', '.join(missing)}"
+    cure = " ".join(["pip install", *(f"'{extra}'" for extra in sorted(set(missing.values())))])
+    rest = [one for one in asked if one.request.task not in missing]
+    if not rest:
+        raise CompbenchError(f"all these tasks {what}. To run them: {cure}")
+    click.echo(f"compbench: tasks are left out that {what}. To run them too: {cure}", err=True)
+    return rest
 
 
 def _foretell(asked: Sequence[Asked], listing: Listing, facts: RunFacts, options: Options, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from compbench.api.interfaces import Budget
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import configured
+from compbench.sweep.existing import Known
 from compbench.sweep.grid import Grid, default_preset, grids, read, shipped
 from compbench.sweep.parse import names, parse_seeds
 from compbench.system.errors import CompbenchError
@@ -101,6 +102,31 @@ def test_a_grid_of_pairs_that_cannot_work_is_not_one_of_which_nothing_is_missing
     done = CliRunner().invoke(main, ["sweep", "--file", str(path), *words], env={"COMPBENCH_HOME": str(tmp_path)})
     assert done.exit_code == 2
     assert "no pair of these methods and tasks can work together; `compbench list --matrix` says why" in done.output
+
+
+@pytest.mark.parametrize(
+    ("tasks", "words", "left", "note"),
+    [
+        ("emoji-light,glyph-light,gmm-id", (), "0 of 1 runs", "not installed: emoji-light, glyph-light. To run them too: {}"),
+        ("gmm-id,emoji-light", ("--task", "emoji-*,gmm-id"), "0 of 1 runs", "pip install 'compbench[emoji]'"),
+        ("gmm-id,emoji-light", ("--task", "emoji-light"), "0 of 1 runs", ""),  # named in full: it fails when it runs
+        ("emoji-*", (), "", "all these tasks need packages that are not installed"),
+    ],
+)
+def test_tasks_whose_packages_are_missing_are_left_out_of_a_file_with_one_note(
+    tasks: str, words: tuple[str, ...], left: str, note: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compbench.registry.declared.is_installed", lambda package: package not in ("fonttools", "matplotlib"))
+    monkeypatch.setattr("compbench.cli.sweep.known", lambda asked, *given, every: [Known() for _ in asked])
+    path = tmp_path / "mine.toml"
+    path.write_text(f"[[quick]]\nmethods = 'mono'\ntasks = '{tasks}'\n")
+    done = CliRunner().invoke(
+        main, ["sweep", "--file", str(path), "--dry-run", *words], env={"COMPBENCH_HOME": str(tmp_path / "home")}
+    )
+    assert done.exit_code == (0 if left else 2), done.output
+    assert left in done.output
+    assert note.format("pip install 'compbench[emoji]' 'compbench[glyphs]'") in done.output
+    assert done.output.count("pip install") == bool(note)
 
 
 def test_an_unknown_name_or_preset_says_what_there_is(tmp_path: Path) -> None:
