@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 
 from click import Group
 from support.sample_records import record
@@ -25,6 +26,12 @@ def test_every_command_of_the_quickstart_is_one_that_there_is() -> None:
         assert {word for word in words if word.startswith("--")} <= known, words
     assert any(line.startswith("pip install -e . ") for line in lines)
     assert not any("venv" in line for line in commands(QUICKSTART.read_text(), installed=True))
+
+
+def test_the_quickstart_makes_the_plugin_outside_of_the_clone_whose_git_tree_is_another(tmp_path: Path) -> None:
+    (line,) = [line for line in commands(QUICKSTART.read_text(), installed=True) if line.startswith("compbench new ")]
+    words = shlex.split(line)
+    assert not (tmp_path / words[words.index("--into") + 1]).resolve().is_relative_to(tmp_path.resolve())
 
 
 def test_the_quickstart_shows_the_result_as_run_prints_it() -> None:
