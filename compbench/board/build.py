@@ -39,6 +39,8 @@ CHART = "decomposition.svg"
 
 SHOTS_CHART = "shots.svg"
 """File with held-out scores over shots; it is written if some method was run with shots."""
+MOST_GRIDS = 60
+"""With at most this many records that have a picture, each section shows its own."""
 
 PictureOf = Callable[[Record], Picture | None]
 Standings = Mapping[str, Verification]
@@ -192,19 +194,24 @@ def contents(material: Material, known: Answers | None = None) -> Mapping[str, b
 
 
 def sample_grids(board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf) -> dict[tuple[Section, str], Picture]:
-    """One sample grid per task and method, from its longest preset, its best row and that row's smallest seed."""
+    """One sample grid per section and method, from its best row and that row's smallest seed.
+
+    Of more than `MOST_GRIDS` records a task and method have one alone, from the longest preset, so that the page stays small.
+    """
     by_name = {record.name: record for record in records if record.artifacts}
     longest_first = sorted(board, key=lambda row: -PRESETS.index(row.section.preset))
     found: dict[tuple[Section, str], Picture] = {}
-    done: set[tuple[str, str]] = set()
+    done: set[tuple[Section | str, str]] = set()
+    few = len(by_name) <= MOST_GRIDS
     for row in longest_first:  # rows come best first, and sorting keeps that order
-        if (row.section.task, row.method) in done:
+        own_place = row.section if few else row.section.task, row.method
+        if own_place in done:
             continue
         own = [record for name in row.records if (record := by_name.get(name)) is not None and record.status == "ok"]
         for record in own:  # by seed
             picture = pictures(record)
             if picture is not None:
                 found[row.section, row.method] = picture._replace(variant=row.variant)
-                done.add((row.section.task, row.method))
+                done.add(own_place)
                 break
     return found

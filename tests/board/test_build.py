@@ -11,6 +11,7 @@ import pytest
 from store.test_profiles import made as measured
 from support.sample_records import png, record, score, with_picture
 
+import compbench.board.build as board_build
 from compbench.api.schemas import Record
 from compbench.board.aggregate import rows
 from compbench.board.build import Material, build, sample_grids, stale
@@ -90,7 +91,16 @@ def test_a_destination_that_cannot_be_written_is_one_line(tmp_path: Path) -> Non
         build(Material([], None, picture), tmp_path)
 
 
-def test_a_method_shows_one_picture_a_task_of_the_longest_preset_and_smallest_seed() -> None:
+def test_each_preset_of_a_small_store_shows_its_own_pictures() -> None:
+    made = many()
+    found = sample_grids(rows(made), made, picture)
+    presets = {(record.spec.preset, record.spec.method) for record in made if record.status == "ok" and record.artifacts}
+    assert {(section.preset, method) for section, method in found} == presets
+    assert len({preset for preset, _ in presets}) > 1
+
+
+def test_of_many_records_a_method_shows_one_picture_a_task_of_the_longest_preset_and_smallest_seed(monkeypatch) -> None:
+    monkeypatch.setattr(board_build, "MOST_GRIDS", 1)
     made = many()
     found = sample_grids(rows(made), made, picture)
     assert sorted((section.preset, method, shown.seed) for (section, method), shown in found.items()) == [
