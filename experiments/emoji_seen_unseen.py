@@ -51,10 +51,10 @@ def grid(pictures: numpy.ndarray, holdout: Holdout, roles: tuple[str, ...]) -> I
                 box = (left - FRAME - 1, top - FRAME - 1, left + TILE + FRAME, top + TILE + FRAME)
                 pen.rounded_rectangle(box, radius=6, outline=UNSEEN, width=FRAME)
     foot = whole.height - BELOW // 2
-    pen.text((LEFT + PAD, foot), "seen in training", fill=INK, font=font, anchor="lm")
-    middle = LEFT + step + 3 * PAD
-    pen.rounded_rectangle((middle, foot - 8, middle + 16, foot + 8), radius=3, outline=UNSEEN, width=FRAME)
-    pen.text((middle + 24, foot), "never seen; the model is asked for it", fill=UNSEEN, font=font, anchor="lm")
+    left = LEFT + PAD
+    pen.rounded_rectangle((left, foot - 8, left + 16, foot + 8), radius=3, outline=UNSEEN, width=FRAME)
+    pen.text((left + 24, foot), "never seen, and asked of the model;", fill=UNSEEN, font=font, anchor="lm")
+    pen.text((left + 3 * step + PAD, foot), "all others: seen", fill=INK, font=font, anchor="lm")
     return whole
 
 
