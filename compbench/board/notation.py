@@ -28,6 +28,10 @@ MARGINAL = frozenset({"fd_imagenet", "fd_judge", "fid", "fwd", "kid", "precision
 """Metrics between sets of pictures, pooled over all combinations of a split: they hardly depend on what was requested."""
 
 
+WORSE = "worse than ignoring the request"
+"""What is said of a score that is worse than the best constant answer's."""
+
+
 class Column(NamedTuple):
     """A score's column; `detail` columns are shown on demand, `reason` says why a column is empty."""
 
@@ -193,7 +197,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.draws_means:
         found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")
     if row.worse_than_constant and not row.ignores_request:
-        found.append("worse than ignoring the request")
+        found.append(WORSE)
     if row.fits and row.fits.words:
         found.append(row.fits.words)
     if row.unrecovered_spikes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compbench.api.factors import identifiability
-from compbench.board.notation import count, duration, operations
+from compbench.board.notation import WORSE, count, duration, operations
 from compbench.board.scale import real_of, zero_of
 from compbench.board.timing import train_flops
 from compbench.cli import cell_map as lattice
@@ -62,18 +62,19 @@ def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, s
 
 
 def _value(score: Score, record: Record | None = None) -> str:
-    """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`."""
+    """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`, and whether it is worse than that."""
     if score.value is None:
         return f"{score.name} has no value: {score.reason}"
 
-    beside = []
+    beside, worse = [], ""
     if record is not None and (zero := zero_of(record, score)) is not None:
         beside.append(f"best constant answer {zero:.4g}")
+        worse = f"; {WORSE}" if (score.value < zero if score.direction == "higher" else score.value > zero) else ""
     if (real := real_of(score)) is not None:
         beside.append(f"real data {real:.4g}" + (" (can be a little below 0)" if real < 0 else ""))
     unit = f" {score.unit}" if score.unit else ""
     side = f" ({score.direction} is better)" if record is not None else ""
-    return f"{score.name} {score.value:.4g}{unit}{side}{'; ' if beside else ''}{', '.join(beside)}"
+    return f"{score.name} {score.value:.4g}{unit}{side}{'; ' if beside else ''}{', '.join(beside)}{worse}"
 
 
 def _meaning(score: Score) -> str:

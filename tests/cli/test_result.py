@@ -54,6 +54,21 @@ def test_the_ranked_score_stands_with_the_best_constant_answer_ceiling_and_its_m
     assert not any("accuracy_of_" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("task", "name", "direction", "better", "worse"),
+    [("shapes3d-heavy", "heldout_accuracy", "higher", 0.0334, 0.0333), ("gmm-ood", "heldout_sw2", "lower", 1e-3, 1e3)],
+)
+def test_a_result_says_when_it_is_worse_than_the_best_constant_answer(
+    task: str, name: str, direction: str, better: float, worse: float
+) -> None:
+    said = []
+    for value in (better, worse):
+        one = score(name, value, direction=direction, primary=True)
+        said.append(dict(result.lines(record(one, task=task)))["result"])
+    assert all("best constant answer" in text for text in said)
+    assert [text.endswith("; worse than ignoring the request") for text in said] == [False, True]
+
+
 def test_the_zero_of_a_task_is_not_that_of_the_task_under_other_settings() -> None:
     one = record(*many_scores())
     spec = one.spec.model_copy(update={"task_settings": {"coverage": 0.5}})
