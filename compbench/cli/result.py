@@ -99,10 +99,11 @@ def _not_identified(record: Record) -> str:
 
 
 def cost(record: Record) -> str:
-    """What a run cost, in one line: seconds by stage, network, operations, memory, speed."""
+    """What a run cost, in one line: its longest stages or the time between them, network, operations, memory, speed."""
     profile = record.profile
-    long = sorted((stage for stage in profile.stages if stage.seconds >= 1), key=lambda stage: -stage.seconds)[:3]
-    stages = ", ".join(f"{stage.name} {duration(stage.seconds)}" for stage in long)
+    parts = [*((stage.name, stage.seconds) for stage in profile.stages), ("between stages", show.between(record))]
+    long = sorted((part for part in parts if part[1] >= 1), key=lambda part: -part[1])[:3] if profile.stages else []
+    stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in long)
     facts = [duration(record.seconds) + (f" ({stages})" if stages else "")]
     if profile.parameters is not None:
         facts.append(f"{count(profile.parameters)} parameters")

@@ -180,6 +180,14 @@ def _figure(value: float | None, unknown: str = "") -> str:
     return unknown if value is None else f"{value:.4g}"
 
 
+def latency(milliseconds: float | None) -> str:
+    """A latency in words, 12.3 ms or 79.7 s, with three digits; "?" if it is not known."""
+    if milliseconds is None:
+        return "?"
+    value, unit = (milliseconds, "ms") if milliseconds < 999.5 else (milliseconds / 1000, "s")
+    return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
+
+
 def _speeds(record: Record) -> Iterator[tuple[str, str]]:
     """Speeds of training and sampling, then sizes; what is unknown is left out."""
     p = record.profile
@@ -187,8 +195,8 @@ def _speeds(record: Record) -> Iterator[tuple[str, str]]:
         share = f", {p.share_of_peak_training:.1%} of the measured peak" if p.share_of_peak_training else ""
         yield "training", f"{p.train_steps_per_second:.3g} steps/s, {_figure(p.train_samples_per_second, '?')} samples/s{share}"
     if p.sample_samples_per_second is not None:
-        p50, p95 = (_figure(value, "?") for value in (p.latency_p50_ms, p.latency_p95_ms))
-        speed = f"{p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p50} ms, p95 {p95} ms"
+        p50, p95 = (latency(value) for value in (p.latency_p50_ms, p.latency_p95_ms))
+        speed = f"{p.sample_samples_per_second:.3g} samples/s at batch {p.sample_batch}, p50 {p50}, p95 {p95}"
         yield "sampling", f"{speed}, {_figure(p.evaluations_per_sample, '?')} evaluations a sample"
     facts = []
     if p.parameters is not None:
@@ -211,6 +219,11 @@ def _extension(record: Record) -> Iterator[tuple[str, str]]:
         yield "extended", f"{e.mode}: {added}, {frozen[e.frozen_identical]}"
 
 
+def between(record: Record) -> float:
+    """Seconds of a run that belong to no stage: processes start, and messages pass."""
+    return max(0.0, record.seconds - sum(stage.seconds for stage in record.profile.stages))
+
+
 def stages(record: Record) -> Iterator[str]:
     """A table of a run's stages: seconds of wall clock and of CPU, and the wall clock between them (starts, messages)."""
     p = record.profile
@@ -218,8 +231,7 @@ def stages(record: Record) -> Iterator[str]:
     for stage in p.stages:
         cpu = f"{stage.cpu_seconds:.1f}" if stage.cpu_seconds or not stage.seconds else "-"  # a few stages have no CPU time
         yield f"{stage.name:<10}{stage.seconds:10.1f}{cpu:>10}"
-    between = max(0.0, record.seconds - sum(stage.seconds for stage in p.stages))
-    yield f"{'between':<10}{between:10.1f}{'-':>10}   processes that start, and messages"
+    yield f"{'between':<10}{between(record):10.1f}{'-':>10}   processes that start, and messages"
     yield f"{'in all':<10}{record.seconds:10.1f}"
 
 

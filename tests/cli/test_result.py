@@ -96,6 +96,15 @@ def test_a_zero_is_printed_as_0_and_not_as_unknown() -> None:
     assert "?" not in result.cost(record(more={"profile": Profile()}))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(27.4, "27.4 s (between stages 15.1 s, setup 5.3 s, fit 4.0 s)"), (13.0, "13.0 s (setup 5.3 s, fit 4.0 s, sample 3.0 s)")],
+)
+def test_the_cost_names_the_time_between_stages_where_it_is_among_the_longest(seconds: float, said: str) -> None:
+    stages = tuple(Stage(name=name, seconds=took) for name, took in (("setup", 5.3), ("fit", 4.0), ("sample", 3.0)))
+    assert result.cost(record(more={"profile": Profile(stages=stages), "seconds": seconds})) == said
+
+
 def test_a_run_that_only_lacks_a_new_metric_is_named_for_rescoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compbench.cli.plan.differing", lambda record, registry: ("metrics",))
     facts = {"task": "gmm-id", "method": "mono", "preset": "smoke", "source": "embedded"}

@@ -15,6 +15,7 @@ from support.sample_records import record, score
 from compbench.api.schemas import LossCurve, Plugin, Profile, Stage
 from compbench.cli.curves import lines, sparkline
 from compbench.cli.main import main
+from compbench.cli.show import latency
 from compbench.registry.checkout import registry_of
 from compbench.registry.defaults import literal_defaults
 from compbench.registry.registry import Registry
@@ -96,6 +97,14 @@ def test_stages_and_what_lies_between_them_make_the_runs_seconds(show, tmp_path:
         ["between", "7.5", "-", "processes", "that", "start,", "and", "messages"],
         ["in", "all", "97.5"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "said"),
+    [(None, "?"), (12.34, "12.3 ms"), (999.4, "999 ms"), (999.6, "1 s"), (7.97e4, "79.7 s"), (2.4e6, "2400 s")],
+)
+def test_a_latency_of_a_second_or_more_is_not_in_milliseconds(milliseconds: float | None, said: str) -> None:
+    assert latency(milliseconds) == said
 
 
 def test_what_ranks_and_what_has_no_value_stand_below_the_scores(show, tmp_path: Path) -> None:
