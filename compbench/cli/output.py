@@ -37,22 +37,25 @@ MOST_BARS = 20
 """Largest number of a run's stages that get a bar or a line; the harness itself has fewer stages."""
 LINE_SECONDS = 60.0
 """Seconds between lines of progress within a stage if standard error is not a terminal."""
+MEANINGS = {"seen-split judge": "a second classifier that never ranks, trained on seen combinations alone"}
+"""What is said once of a stage whose name does not explain it."""
 
 
 @contextlib.contextmanager
 def listener(
     *, quiet: bool, title: str, plan: str = "", seconds: float | None = None
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress listener for one run, on standard error: its plan, and a bar per stage with steps/s and time left.
+    """A progress listener for one run, on standard error: its plan, and a bar per stage with steps/s and the stage's rest.
 
     If the `seconds` of the whole run are known, another bar covers all stages.  If standard error is not a terminal, plain lines
-    are printed instead: the plan, one line when a stage begins, and one line a minute.
+    are printed instead: the plan, one line when a stage begins, and one line a minute; they say what is left of the run by the
+    plan, or of the stage if the plan does not know.
     """
     if quiet:
         yield lambda stage, done, total: None
         return
     if not sys.stderr.isatty():
-        yield _lines(title, plan)
+        yield _lines(title, plan, seconds)
         return
     with _progress() as progress:
         progress.console.print(f"[bold]{escape(title)}[/bold]")
@@ -60,11 +63,13 @@ def listener(
             progress.console.print("\n".join(map(escape, wrapped("plan  ", plan))), soft_wrap=True, highlight=False)
         bars: dict[str, TaskID] = {}
         began = time.monotonic()
-        whole = progress.add_task("all stages, seconds", total=round(seconds)) if seconds else None
+        whole = progress.add_task("all stages, seconds", total=round(seconds), of="of the run") if seconds else None
 
         def report(stage: str, done: int, total: int) -> None:
             if stage not in bars and len(bars) < MOST_BARS:
-                bars[stage] = progress.add_task(stage, total=total)
+                bars[stage] = progress.add_task(stage, total=total, of="of the stage")
+                if stage in MEANINGS:
+                    progress.console.print(f"{stage}: {MEANINGS[stage]}", highlight=False)
             if stage in bars:
                 progress.update(bars[stage], completed=done, total=total)
             if whole is not None and seconds:
@@ -73,7 +78,7 @@ def listener(
         yield report
 
 
-def _lines(title: str, plan: str) -> Callable[[str, int, int], None]:
+def _lines(title: str, plan: str, seconds: float | None) -> Callable[[str, int, int], None]:
     """Print title and plan, and return a listener that prints a line when a stage begins and one a minute."""
     began = time.monotonic()
     stages: dict[str, tuple[float, int]] = {}  # by first word of the stage: time and progress of its first report
@@ -91,7 +96,11 @@ def _lines(title: str, plan: str) -> Callable[[str, int, int], None]:
             return
         last[0], (start, first) = now, stages[name]
         left = (now - start) * (total - done) / (done - first) if first < done < total and stage == name else 0.0
-        line(f"{duration(now - began)}  {clean(stage)} {done}/{total}" + (f", about {duration(left)} left" if left else ""))
+        rest = f", about {duration(left)} left of the {clean(stage)}" if left else ""
+        if seconds and now - began < seconds:
+            rest = f", about {duration(seconds - (now - began))} left of the run by the plan"
+        meaning = f" ({MEANINGS[stage]})" if is_new and stage in MEANINGS else ""
+        line(f"{duration(now - began)}  {clean(stage)}{meaning} {done}/{total}{rest}")
 
     line(clean(title))
     if plan:
@@ -117,12 +126,12 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
         yield tell
         return
     with _progress() as progress:
-        whole = progress.add_task("runs", total=count)
+        whole = progress.add_task("runs", total=count, of="of the sweep")
         bars: dict[int, TaskID] = {}
 
         def report(slot: int, request: RunRequest, stage: str, done: int, total: int) -> None:
             if slot not in bars:
-                bars[slot] = progress.add_task("", total=total)
+                bars[slot] = progress.add_task("", total=total, of="of the stage")
             if stage.startswith("done"):
                 progress.advance(whole)
             label = f"{request.method} {request.task} {request.seed}: {stage}"
@@ -171,13 +180,13 @@ def _progress() -> Progress:
 
     return Progress(
         TextColumn("{task.description}", markup=False),  # text from a child process
-        BarColumn(bar_width=28),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
         Speed(),
         TimeElapsedColumn(),
         TextColumn("gone"),
         TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("left {task.fields[of]}"),
         console=Console(stderr=True),
     )
 

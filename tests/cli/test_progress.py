@@ -92,9 +92,37 @@ def test_without_a_terminal_a_run_says_its_plan_at_once_a_line_a_stage_and_one_a
             report(stage, done, 100)
     assert said.getvalue().splitlines()[2:] == [
         "1.0 s  fit 1/100",
-        "1.2 min  fit 70/100, about 30.0 s left",
+        "1.2 min  fit 70/100, about 30.0 s left of the fit",
         "1.7 min  sample a 5/100",
     ]
+
+
+def test_without_a_terminal_a_line_says_what_is_left_of_the_run_where_the_plan_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("compbench.cli.output.time.monotonic", lambda: clock[0])
+    with contextlib.redirect_stderr(io.StringIO()) as said, output.listener(quiet=False, title="mono", seconds=90.0) as report:
+        for clock[0], done in [(10, 10), (75, 60), (136, 90)]:
+            report("fit", done, 100)
+    assert said.getvalue().splitlines()[1:] == [
+        "10.0 s  fit 10/100, about 1.3 min left of the run by the plan",
+        "1.2 min  fit 60/100, about 15.0 s left of the run by the plan",
+        "2.3 min  fit 90/100, about 15.8 s left of the fit",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [Terminal, io.StringIO])
+def test_the_seen_split_judge_is_explained_once(terminal: type[io.StringIO]) -> None:
+    with contextlib.redirect_stderr(terminal()) as said, output.listener(quiet=False, title="mono") as report:
+        for done in range(3):
+            report("seen-split judge", done, 3)
+    assert said.getvalue().count("a second classifier that never ranks, trained on seen combinations alone") == 1
+
+
+def test_a_bar_says_what_is_left_of_what() -> None:
+    with contextlib.redirect_stderr(Terminal()) as said, output.listener(quiet=False, title="mono", seconds=90.0) as report:
+        report("fit", 1, 2)
+    assert "left of the run" in said.getvalue()
+    assert "left of the stage" in said.getvalue()
 
 
 def test_quiet_is_silent_without_a_terminal_too() -> None:
