@@ -34,15 +34,19 @@ def lines(scores: Sequence[Score], names: Names = ()) -> Iterator[str]:
     yield from drawn(counts.get("heldout", ()), counts.get("seen", ()), names)
     shares = by_distance(heldout.by_cell, seen.by_cell if seen else ())
     if shares:
-        parts = (f"{right / n:.3f} of {n} samples where {_values(away)}" for away, (right, n) in shares.items())
-        yield f"right in held-out cells: {', '.join(parts)} from the nearest seen cell"
+        whole = (" samples in held-out cells", " from the nearest seen cell"), *[(" in cells", "")] * (len(shares) - 1)
+        parts = (
+            f"of {n}{cells} that differ{from_seen} in {_values(away)}, {right / n:.3f} are right"
+            for (away, (right, n)), (cells, from_seen) in zip(shares.items(), whole, strict=True)
+        )
+        yield "; ".join(parts)
     product = product_of_factors(heldout, scores)
     if product is not None and heldout.value is not None:
         yield f"all factors right at once: {heldout.value:.3f}; if factors failed independently: {product:.3f}"
 
 
 def _values(count: int) -> str:
-    return f"{count} value{' differs' if count == 1 else 's differ'}"
+    return f"{count} value{'' if count == 1 else 's'}"
 
 
 def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names = ()) -> Iterator[str]:

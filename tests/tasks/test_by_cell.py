@@ -47,10 +47,15 @@ def test_a_record_shows_its_lattice() -> None:
     assert [row.split() for row in rows] == [["cube", "(100)", "50"], ["ball", "(50)", "100"]]
     assert [row.split()[0] for row in list(drawn(HELD, SEEN))[2:]] == ["0", "1"]
     found = list(lines(scores))
-    assert found[-2] == "right in held-out cells: 0.750 of 4 samples where 1 value differs from the nearest seen cell"
+    assert found[-2] == "of 4 samples in held-out cells that differ from the nearest seen cell in 1 value, 0.750 are right"
     assert found[-1] == "all factors right at once: 0.750; if factors failed independently: 0.720"
     assert product_of_factors(scores[0], scores) == pytest.approx(0.72)
     assert list(lines((score(),))) == []
+    far = joint((CellCount((1, 1), 1, 3), CellCount((0, 1), 2, 3))), joint((CellCount((0, 0), 1, 1),), split="seen")
+    assert next(line for line in lines(far) if line.startswith("of ")) == (
+        "of 3 samples in held-out cells that differ from the nearest seen cell in 1 value, 0.667 are right; "
+        "of 3 in cells that differ in 2 values, 0.333 are right"
+    )
 
 
 def test_other_ways_of_a_rate_are_no_factors_of_it() -> None:
