@@ -29,6 +29,8 @@ STAGES = {
     "scores": ("score",),
 }
 """What the plan calls the stages of a record's profile."""
+SENTENCE = "The run starts, prepares judges and references, fits the method, draws samples and scores them"
+"""The stages as a sentence, for a plan without durations."""
 EXPECTED = Path(__file__).with_name("expected_seconds.json")
 """CPU seconds of stages by task and preset, from published runs: `experiments/expected_seconds.py` writes them."""
 MEANT = {"smoke": "seconds", "quick": "minutes on two cores", "standard": "half an hour on two cores", "paper": "hours on a GPU"}
@@ -59,8 +61,8 @@ def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
         took, total = published["seconds"], sum(published["seconds"].values())
         by = f"by published runs on one thread, because none ran here; {kept}"
         return Plan(f"{_in_words({name: took[name] for name in STAGES})}; about {duration(total)} in all, {by}", total)
-    known = f"the duration is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
-    return Plan(f"{', '.join(STAGES)}; {known}; {kept}", None)
+    known = f"its duration is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
+    return Plan(f"{SENTENCE}; {known}; {kept}", None)
 
 
 def _in_words(took: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from compbench.api.factors import identifiability
 from compbench.board.notation import WORSE, count, duration, operations
+from compbench.board.row import CONSTANT
 from compbench.board.scale import real_of, zero_of
 from compbench.board.timing import train_flops
 from compbench.cli import cell_map as lattice
@@ -69,7 +70,9 @@ def _value(score: Score, record: Record | None = None) -> str:
     beside, worse = [], ""
     if record is not None and (zero := zero_of(record, score)) is not None:
         beside.append(f"best constant answer {zero:.4g}")
-        worse = f"; {WORSE}" if (score.value < zero if score.direction == "higher" else score.value > zero) else ""
+        below = score.value < zero if score.direction == "higher" else score.value > zero
+        is_constant = (record.spec.method, record.plugin.distribution) == CONSTANT  # it ignores the request itself
+        worse = f"; {WORSE}" if below and not is_constant else ""
     if (real := real_of(score)) is not None:
         beside.append(f"real data {real:.4g}" + (" (can be a little below 0)" if real < 0 else ""))
     unit = f" {score.unit}" if score.unit else ""

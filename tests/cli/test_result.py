@@ -9,7 +9,7 @@ import pytest
 from support.sample_records import record, score
 
 from compbench.api.interfaces import CellCount
-from compbench.api.schemas import Profile, Record, RunRequest, Stage
+from compbench.api.schemas import Plugin, Profile, Record, RunRequest, Stage
 from compbench.board.notation import SMOKE
 from compbench.board.scale import zero_of
 from compbench.cli import result
@@ -18,6 +18,8 @@ from compbench.cli.plan import EXPECTED, plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.store.conditions import noted
 from compbench.store.records import Store
+
+OURS = Plugin(distribution="compbench-methods")
 
 
 @pytest.fixture
@@ -67,6 +69,8 @@ def test_a_result_says_when_it_is_worse_than_the_best_constant_answer(
         said.append(dict(result.lines(record(one, task=task)))["result"])
     assert all("best constant answer" in text for text in said)
     assert [text.endswith("; worse than ignoring the request") for text in said] == [False, True]
+    constant = record(score(name, worse, direction=direction, primary=True), task=task, method="constant", more={"plugin": OURS})
+    assert "worse" not in dict(result.lines(constant))["result"]
 
 
 def test_the_zero_of_a_task_is_not_that_of_the_task_under_other_settings() -> None:
@@ -135,6 +139,9 @@ def test_the_plan_takes_the_seconds_of_earlier_runs_and_says_when_there_are_none
     asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(tmp_path))
     unknown = plan_of(asked.model_copy(update={"task": "of-a-stranger"}), [])
     assert unknown.seconds is None
+    assert unknown.words.startswith(
+        "The run starts, prepares judges and references, fits the method, draws samples and scores them;"
+    )
     assert "minutes on two cores" in unknown.words
     first = plan_of(asked, Store(tmp_path).paths())
     published = json.loads(EXPECTED.read_text())["shapes3d-heavy"]["quick"]["seconds"]
