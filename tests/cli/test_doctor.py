@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from click.testing import CliRunner
 from compbench.cli import doctor
 from compbench.cli.main import main
 from compbench.diagnose import device_probe
+from compbench.registry.declared import is_installed, packages_of
 from compbench.system import devices
 from compbench.system.home import Home
 
@@ -85,9 +88,19 @@ def test_extras_say_what_is_here_and_what_lacks_and_none_is_for_a_gpu_that_is_no
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "ot" or None)
     extras = doctor._extras(gpu=False)
-    assert extras.state.startswith("have transport; lack digits")
+    assert extras.state.startswith("have transport; lack run, digits, emoji")
     assert "gpu" not in extras.state + extras.advice
     assert "gpu" in doctor._extras(gpu=True).advice
+    assert "slurm" in extras.state
+    assert extras.advice == "pip install 'compbench[run,digits,emoji,glyphs,planning,fid,features,figures,export]'"
+
+
+def test_doctor_knows_every_extra_and_the_modules_by_which_it_is_found() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert set(doctor.EXTRAS) == set(pyproject["project"]["optional-dependencies"])
+    assert set(doctor.ON_DEMAND) < set(doctor.EXTRAS)
+    here = [name for name in doctor.EXTRAS if all(map(is_installed, packages_of("compbench", name)))]
+    assert {module for name in here for module in doctor.EXTRAS[name] if find_spec(module) is None} == set()
 
 
 def test_the_compiler_is_tried_on_demand_only(tmp_path: Path) -> None:
