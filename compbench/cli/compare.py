@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import click
@@ -19,7 +19,8 @@ from compbench.board.terminal import aligned
 from compbench.cli.names import records as completed
 from compbench.cli.wrapping import paragraph, width_of_terminal
 from compbench.registry.registry import Registry
-from compbench.store.records import Store, read_record
+from compbench.store.profiles import Costs, read_profiles
+from compbench.store.records import Store, find_among, read_record
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home
@@ -33,7 +34,13 @@ ARROWS = {"higher": "↑", "lower": "↓"}
 @click.argument("b", shell_complete=completed(methods=True))
 @click.option("--task", default="*", help="With two methods: compare on these tasks only (name or pattern).")
 @click.option("--preset", default="", help="With two methods: compare at this preset only.")
-@click.option("--records", type=click.Path(path_type=Path), help="Folder of records; default: those of COMPBENCH_HOME.")
+@click.option(
+    "--records",
+    "folders",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Folder of records; default: those of COMPBENCH_HOME.  May be given again: your records and published ones.",
+)
 @click.option(
     "--picture",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -41,7 +48,7 @@ ARROWS = {"higher": "↑", "lower": "↓"}
     help="Write a picture with samples of both, side by side.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def compare(a: str, b: str, task: str, preset: str, records: Path | None, picture: Path | None, as_json: bool) -> None:
+def compare(a: str, b: str, task: str, preset: str, folders: tuple[Path, ...], picture: Path | None, as_json: bool) -> None:
     """Compare two methods, or two records: scores paired by seed, with 95 % intervals, and costs.
 
     \b
@@ -49,35 +56,37 @@ def compare(a: str, b: str, task: str, preset: str, records: Path | None, pictur
     compbench compare factored mono --records leaderboards/records --preset quick
     compbench compare emoji-light.cfg.quick.s0 emoji-light.mono.quick.s0
     compbench compare factored mono --task shapes3d-heavy --picture both.png
+    compbench compare mine mono --records MINE --records leaderboards/records
 
     A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
     conditions and noise, so their differences say more than their means.  The picture shows the smallest seed that
     both have, drawn from the same noise, on the first of several tasks.
     """
-    folder = records or Home.of_user().records
-    if not folder.is_dir():
-        raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
+    folders = folders or (Home.of_user().records,)
+    for folder in folders:
+        if not folder.is_dir():
+            raise CompbenchError(f"there are no records in {folder}; `compbench run` writes some.")
     if a == b:
         raise CompbenchError(f"'{a}' is compared with itself; name two different methods or records.")
-    store = Store(folder)
-    runs = {name: name.split(".") for name in store.names()}
+    stores = [Store(folder) for folder in folders]
+    runs = {name: name.split(".") for store in stores for name in store.names()}
     methods = {parts[1] for parts in runs.values() if len(parts) > 1}
     for name, other in ((a, b), (b, a)):
         if other in methods and name not in methods:
-            raise suggest("method with records", name, sorted(methods))
-    names = [name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)]
-    material, _ = site.read(folder, folder, names=names)
+            raise CompbenchError(f"{suggest('method with records', name, sorted(methods))}{_other_folder(folders)}")
+    names = {name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)}
+    material = _together(stores, names)
     if a in methods:
         found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.costs)
     else:
-        first, second = (_record(store, text) for text in (a, b))
+        first, second = (_record(stores, text) for text in (a, b))
         found = [compare_records(first, second, material.costs)]
     if as_json:
         click.echo(json.dumps([_as_json(one) for one in found]))
     else:
         click.echo("\n\n".join("\n".join(_lines(one)) for one in found))
     if picture is not None:
-        _draw(found, store, material, picture)
+        _draw(found, stores, material, picture)
 
 
 def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str) -> bool:
@@ -85,11 +94,46 @@ def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str) 
     return len(parts) > 2 and parts[1] in methods and fnmatch.fnmatchcase(parts[0], task) and preset in ("", parts[2])
 
 
-def _record(store: Store, text: str) -> Record:
+def _other_folder(folders: Sequence[Path]) -> str:
+    """How to compare with records of another folder; "" if several folders were given."""
+    if len(folders) > 1:
+        return ""
+    own, published = Home.of_user().records, Path("leaderboards", "records")
+    others = (own, folders[0]) if folders[0].resolve() != own.resolve() else (own, published)
+    what = "" if others[1] != published or published.is_dir() else " (in a clone of compbench)"
+    return f" To compare with published records, name both folders: {' '.join(f'--records {one}' for one in others)}{what}."
+
+
+def _together(stores: Sequence[Store], names: Set[str]) -> Material:
+    """What some records of all stores are compared by; a record that several stores have counts once, as the first has it."""
+    taken: set[str] = set()
+    parts = []
+    for store in stores:
+        own = names & set(store.names()) - taken
+        taken |= own
+        parts.append(site.read(store.folder, store.folder, names=sorted(own))[0])
+    if len(parts) == 1:
+        return parts[0]
+    kinds = {name: facts.kind for part in parts for name, facts in part.catalogue.items() if facts.kind}
+    profiles = {one.name: one for store in stores for one in read_profiles(store.folder.parent / site.PROFILES)[0]}
+    return Material(
+        records=[record for part in parts for record in part.records],
+        standings={name: standing for part in parts for name, standing in part.standings.items()},
+        catalogue={name: facts for part in parts for name, facts in part.catalogue.items()},
+        costs=Costs(profiles.values(), kinds),
+        methods={name: facts for part in parts for name, facts in part.methods.items()},
+    )
+
+
+def _record(stores: Sequence[Store], text: str) -> Record:
     """A record by path or name.  Raises CompbenchError: there is none; the error says if the text names a method."""
     if text in Registry().names("methods"):
-        raise CompbenchError(f"'{text}' is a method; name two methods that both have records in {store.folder}, or two records.")
-    return read_record(store.find(text))
+        folders = [store.folder for store in stores]
+        raise CompbenchError(
+            f"'{text}' is a method; name two methods that both have records in {' and '.join(map(str, folders))}, or two records."
+            f"{_other_folder(folders)}"
+        )
+    return read_record(find_among(stores, text))
 
 
 def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
@@ -130,13 +174,13 @@ def _as_json(found: Comparison) -> dict[str, Json]:
     return {**found._asdict(), "scores": scores, "costs": costs}
 
 
-def _draw(found: list[Comparison], store: Store, material: Material, file: Path) -> None:
+def _draw(found: list[Comparison], stores: Sequence[Store], material: Material, file: Path) -> None:
     """Write the pictures of both sides into one file, and print where it is and what it shows."""
     known = {record.name: record for record in material.records}
     pictures = []
     for name, label in zip(found[0].records, (found[0].a, found[0].b), strict=True):
-        record = known.get(name) or read_record(store.find(name))
-        content = store.picture(record)
+        record = known.get(name) or read_record(find_among(stores, name))
+        content = next((picture for store in stores if (picture := store.picture(record))), None)
         if content is None:
             raise CompbenchError(f"{name} has no picture of samples next to it.")
         pictures.append((label, content))

@@ -295,8 +295,14 @@ class Store:
 
     def find(self, text: str) -> Path:
         """The record that a user means: a path, or a part of a name.  Raises CompbenchError: none, or more than one."""
-        found = self.matching(text)
-        if len(found) == 1:
-            return found[0]
-        what = "no record" if not found else f"{len(found)} records"
-        raise CompbenchError(f"{what} matching '{text}' in {self.folder}; `compbench show` without a name lists them.")
+        return find_among([self], text)
+
+
+def find_among(stores: Sequence[Store], text: str) -> Path:
+    """The record that a user means, as in `Store.find`; a record that several stores have is that of the first."""
+    found = {path.name: path for store in reversed(stores) for path in store.matching(text)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    what = "no record" if not found else f"{len(found)} records"
+    where = " and ".join(str(store.folder) for store in stores)
+    raise CompbenchError(f"{what} matching '{text}' in {where}; `compbench show` without a name lists them.")

@@ -145,6 +145,26 @@ def test_the_verb_compares_two_records(store) -> None:
     assert "no seed in common" in done.output
 
 
+def test_an_own_method_is_compared_with_published_records_of_another_folder(store: Store, tmp_path: Path) -> None:
+    own, published = Store(tmp_path / "home" / "records"), ("--records", str(store.folder))
+    for one in (*runs("mine", {0: 0.25, 1: 1.25}), *runs("mono", {0: 1.0})):  # one of mono is in both folders, and counts once
+        own.write(one, {"samples.png": png(10, 20)})
+    alone = verb(own, "mine", "factored")
+    assert alone.exit_code == 2
+    assert "no method with records named 'factored'" in alone.output
+    assert f"--records {own.folder}" in alone.output
+    picture = str(tmp_path / "both.png")
+    for other, difference in (("factored", 0.2), ("mono", 0.75)):
+        done = verb(own, "mine", other, *published, "--json")
+        (score,) = json.loads(done.stdout)[0]["scores"]
+        assert (score["num_seeds"], score["difference"]) == (2, pytest.approx(difference))
+    assert verb(own, "mine", "factored", *published, "--picture", picture).exit_code == 0
+    assert Image.open(picture).size == (10 + 12 + 10, 24 + 20)
+    assert verb(own, "heavy.mine.quick.s0", "heavy.factored.quick.s0", *published).exit_code == 0
+    assert verb(own, "heavy.mine.quick.s0", "shapes3d-heavy.mono.quick.s0", *published).exit_code == 0
+    assert "--records" not in verb(own, "mine", "nobody", *published).output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
