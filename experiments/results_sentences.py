@@ -108,7 +108,8 @@ def additive(known: Known) -> str:
 
 
 def composing_is_not_learning(known: Known) -> str:
-    entries = [entry for _, answer in known.view.answers() for entry in answer.competing]
+    ran = (entry for _, answer in known.view.answers() for entry in answer.competing)
+    entries = [entry for entry in ran if not entry.row.learns_nothing]
     learnt = [entry for entry in entries if entry.seen is not None and entry.seen >= LEARNT and entry.share is not None]
     lost = [entry for entry in learnt if entry.share is not None and entry.share < HALF]
     if not learnt:

@@ -126,7 +126,7 @@ def _verdict(running: Sequence[BoardRow], all_best: Sequence[BoardRow], scale: S
     by_merit = sorted(running, key=lambda row: (-scale.share(row.scores[row.primary].mean), row.label))
     best = [row for row in by_merit if row.may_be_best]
     candidates = best or [row for row in by_merit if not row.draws_means]
-    seen = [share for row in running if (share := seen_share(row)) is not None]
+    seen = [share for row in running if not row.learns_nothing and (share := seen_share(row)) is not None]
     learnt = max(seen, default=None)
     word = word_of(
         [Candidate(scale.share(row.scores[row.primary].mean), bool(row.fits and row.fits.num_failed)) for row in candidates],

@@ -24,6 +24,8 @@ Kind = Literal["run", "ablation", "reference"]
 
 CONSTANT = "constant", "compbench-methods"
 """Name and distribution of the method that ignores the request."""
+BASELINES = frozenset({CONSTANT, ("nearest", "compbench-methods"), ("additive", "compbench-methods")})
+"""Methods that learn nothing: they answer with real samples of the seen data."""
 
 
 class Failure(NamedTuple):
@@ -120,6 +122,11 @@ class BoardRow(NamedTuple):
     def ignores_request(self) -> bool:
         """Whether this is the method that ignores the request; its records give the zero of a task's scale."""
         return (self.method, self.group.distribution) == CONSTANT
+
+    @property
+    def learns_nothing(self) -> bool:
+        """Whether its samples are real ones of the seen data: its score on seen combinations says nothing of learning."""
+        return (self.method, self.group.distribution) in BASELINES
 
 
 class Board(NamedTuple):

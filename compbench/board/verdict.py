@@ -3,8 +3,8 @@
 The word is about the rows that compete.  A *candidate* is a row that may be best (`ranking.may_be_best`) and does not draw means;
 where the task does not rank, every row that competes and does not draw means is one.  The first of these that is true counts:
 
-    not learnt    no row that competes has 0.9 of the ceiling on *seen* combinations: the table ranks learning, not composing,
-                  and the task is no part of a family's order
+    not learnt    no row that competes and learns has 0.9 of the ceiling on *seen* combinations: the table ranks learning, not
+                  composing, and the task is no part of a family's order
     draws means   by the score alone, every row that may be best draws means: only they reach it
     solved        some candidate attains 0.9 of the way from the best constant answer to real data, and none of its fits failed
     unsolved      no candidate attains half of that way
@@ -23,7 +23,7 @@ MEANINGS: dict[Word, str] = {
     "solved": f"a method that may be best goes 90 % {WAY}, and each seed of it half as far as its best",
     "open": f"the furthest of them goes 50 to 90 % {WAY}",
     "unsolved": f"none of them goes 50 % {WAY}",
-    "not learnt": "no method has 90 % of the seen combinations right",
+    "not learnt": "no method learns to get 90 % of the seen combinations right",
     "draws means": "only methods that draw averages reach the best score",
 }
 """The meaning of each verdict, as the page, the terminal and docs/boards.md print it."""
@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
         best: labels of the rows that may be best, the best mean first; they draw no means.  Empty where the task does not rank.
         by_score: label of the row with the best mean whether or not it draws means; "" without one.
         num_rows: how many rows compete.
-        learnt: the largest part of the ceiling on seen combinations that a row has; None where the task has no such ceiling.
+        learnt: the largest part of the ceiling on seen combinations of a row that learns; None without such a ceiling.
         zero, real: the scores of the best constant answer and of real data.
         log: whether shares are of logarithms, as of distances.
     """

@@ -99,3 +99,13 @@ def test_the_row_of_the_constant_answer_is_called_neither_an_oracle_nor_worse_th
     assert "reference: ignores the request; does not compete" in notes(found["constant"])
     assert "reference: an oracle; does not compete" in notes(found["exact"])
     assert not any("worse than" in note for note in notes(found["constant"]))
+
+
+def test_real_samples_of_seen_combinations_do_not_make_a_task_learnt() -> None:
+    poor = [*runs("good", 0.8, 0.81, 0.82, seen=0.6), *runs("poor", 0.2, 0.21, 0.19, seen=0.5)]
+    own = {"plugin": Plugin(distribution="compbench-methods")}
+    copies = [one.model_copy(update=own) for one in runs("nearest", 0.0, 0.01, 0.02, seen=1.0)]
+    (found,) = aggregate([*poor, *copies]).verdicts.values()
+    assert (found.word, found.learnt) == ("not learnt", 0.6)
+    (found,) = aggregate([*poor, *runs("nearest", 0.0, 0.01, 0.02, seen=1.0)]).verdicts.values()  # a stranger's of that name
+    assert found.is_learnt
