@@ -197,7 +197,7 @@ def x0(subject: Subject) -> None:
             raise Broken("it declares one sample per condition, but the noise changes its samples", "leave out regresses=True")
         return
     if subject.fitted_on.deterministic:
-        raise Skipped("samples that do not depend on the noise are right here")
+        raise Skipped("a combination has one sample here, so samples that do not depend on the noise are right")
     first = 2 * PAIRED_ROWS // 3
     condition, noise = subject.condition[:1].expand(PAIRED_ROWS, -1), subject.noise(PAIRED_ROWS)
     other = noise.clone()

@@ -244,12 +244,19 @@ class Report(NamedTuple):
                     yield f"          to fix:   {finding.fix}; see {finding.page}"
                 elif finding.found:
                     yield f"          {finding.found}"
-        why = Counter(finding.found for finding in self.findings if finding.status == "skipped" and finding.found)
-        if why and self.ok and not verbose:
-            yield f"skipped {'; '.join(f'{reason} ({count})' if count > 1 else reason for reason, count in why.most_common())}"
+        if self.ok and not verbose and (why := list(self._skipped())):
+            yield f"skipped {'; '.join(why)}"
         counts = {status: sum(one.status == status for one in self.findings) for status in ("ok", "failed", "skipped")}
         listed = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "nothing was checked"
         yield f"{self.method}: {listed} in {self.seconds:.1f} s"
+
+    def _skipped(self) -> Iterable[str]:
+        """Why checks were skipped, the most frequent reason first: `x0 [bumps]: reason`, or `extend, null (4): reason`."""
+        skipped = [finding for finding in self.findings if finding.status == "skipped" and finding.found]
+        for reason, count in Counter(finding.found for finding in skipped).most_common():
+            same = [finding for finding in skipped if finding.found == reason]
+            checks = ", ".join(dict.fromkeys(finding.check for finding in same))
+            yield f"{same[0].title if count == 1 else f'{checks} ({count})'}: {reason}"
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -137,10 +137,11 @@ def test_the_report_is_written_as_text_and_json() -> None:
     assert facts["findings"][1]["expected"] == CLAUSES["x0"].expected
 
 
-def test_a_report_without_failures_says_why_checks_were_skipped() -> None:
+def test_a_report_without_failures_says_which_checks_were_skipped_and_why() -> None:
     skipped = (Finding("extend", "vector", "skipped", "no extend"), Finding("extend", "image", "skipped", "no extend"))
-    lines = list(Report("m", (Finding("fit", "vector", "ok"), *skipped), 2.0).lines(verbose=False))
-    assert lines == ["skipped no extend (2)", "m: 1 ok, 2 skipped in 2.0 s"]
+    noise = Finding("x0", "bumps", "skipped", "one sample each")
+    lines = list(Report("m", (Finding("fit", "vector", "ok"), noise, *skipped), 2.0).lines(verbose=False))
+    assert lines == ["skipped extend (2): no extend; x0 [bumps]: one sample each", "m: 1 ok, 3 skipped in 2.0 s"]
 
 
 def test_a_report_of_nothing_is_not_ok() -> None:
