@@ -46,6 +46,15 @@ ENOUGH_SEEDS = 3
 FEW_TASKS = 3
 """If a method works on all tasks but this many or fewer, only the tasks left out are named."""
 
+EXPLAINED = {
+    "coverage": "the share of cells that are seen",
+    "C_min": "the least coverage that can determine every held-out cell, if each factor acts on its own",
+    "marginal coverage": "the share of each factor's values that some seen cell has; every value is needed",
+    "components of the seen graph": "groups of values that seen cells join; effects compare only within a group, so 1 is needed",
+    "rank of the main-effects design": "how many independent effects of single values the seen cells determine; all are needed",
+}
+"""What the facts of a holdout mean: said after the value, not in JSON."""
+
 SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
 
 
@@ -334,7 +343,7 @@ def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
             table.add_row("budgets", "below")
             continue
         shown = ", ".join(f"{key} {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
-        table.add_row(name, escape(shown))
+        table.add_row(name, escape(shown + (f": {EXPLAINED[name]}" if name in EXPLAINED else "")))
     console = output.console()
     console.print(table)
     if budgets:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from support.sample_records import record, score
 
 from compbench.api.schemas import Plugin
-from compbench.cli.info import best_rows, task_facts
+from compbench.cli.info import EXPLAINED, best_rows, task_facts
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.store.records import Store
@@ -53,6 +53,14 @@ def test_a_task_is_explained_where_its_data_needs_packages_that_are_not_here(nam
     facts = task_facts(loaded, Registry().entry("tasks", name))
     assert facts["data"].startswith("none here: this data needs")
     assert facts["ranked by"]
+
+
+def test_every_figure_of_a_holdout_is_explained_to_people_and_bare_in_json(info) -> None:
+    facts, text = json.loads(info("shapes3d-heavy", "--json")), " ".join(info("shapes3d-heavy").split())
+    assert EXPLAINED.keys() <= facts.keys()
+    assert "13/40 = 0.325: the least coverage that can determine every" in text
+    assert "10 of 13: how many independent effects" in text
+    assert facts["C_min"] == "13/40 = 0.325"
 
 
 def test_a_method_names_those_tasks_alone_that_offer_what_it_needs(info) -> None:
