@@ -52,7 +52,7 @@ def running(pids: list[int]) -> list[int]:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
                 found.append(pid)
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):  # gone, before the file was opened or after
             continue
     return found
 
