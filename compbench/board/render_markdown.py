@@ -96,7 +96,7 @@ def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigur
         for figure in (figure for score, figure in own.items() if primary and score.startswith(primary.key)):
             beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"
             where = f"{cited.short if cited else paper}, table {figure.table}: {figure.metric}"
-            where += "" if figure.score == primary.key else f"; compare it with our {figure.score}"
+            where += "" if primary and figure.score == primary.key else f"; compare it with our {figure.score}"
             lines.append(line([escape(method), "*paper*", f"*{number(figure.mean)}{beside}*", "", escape(where)]))
     if answer.crossing:
         lines += ["", escape(answer.crossing.words)]
