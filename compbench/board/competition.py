@@ -75,7 +75,7 @@ def _marked(row: BoardRow, scale: Scale | None, recalls: Mapping[str, float]) ->
         scores={**row.scores, row.primary: _with_interval(cell, scale)},
         recall=recall,
         draws_means=recall is not None and recall < RECALL and not row.section.changed and has_many_pictures(row.section.task),
-        worse_than_constant=scale is not None and scale.share(cell.mean) < 0,
+        worse_than_constant=scale is not None and scale.share(cell.mean) < 0 and not row.ignores_request,
         fits=fits_of(dict(cell.values), higher=higher, scale=scale, crashed=failed_seeds(row)),
     )
 

@@ -196,7 +196,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     found += row.untrained
     if row.draws_means:
         found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")
-    if row.worse_than_constant and not row.ignores_request:
+    if row.worse_than_constant:
         found.append(WORSE)
     if row.fits and row.fits.words:
         found.append(row.fits.words)

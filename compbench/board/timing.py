@@ -65,10 +65,10 @@ class Timing(NamedTuple):
         """
         if not self.sample_samples_per_second or self.train_steps is None:
             return None
-        if self.train_steps and not self.train_steps_per_second:
-            return None
-        training = self.train_steps / self.train_steps_per_second if self.train_steps_per_second else 0.0
-        return training + samples / self.sample_samples_per_second
+        sampling = samples / self.sample_samples_per_second
+        if not self.train_steps:
+            return sampling
+        return self.train_steps / self.train_steps_per_second + sampling if self.train_steps_per_second else None
 
 
 def timing(ok: Sequence[Record], costs: Costs = NONE, *, default: bool = False) -> Timing | None:
