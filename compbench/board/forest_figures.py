@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compbench import __version__
 from compbench.board.view import Answer, Entry, Question, View
@@ -24,7 +24,7 @@ BEST, WORSE, INK = "#0d6b55", "#8a9199", "#17191c"
 WIDTH, LINE, FRAME = 3.4, 0.17, 0.9
 """Inches: the width of a panel, the height of a method's line, and what a panel's title and axis take."""
 
-STYLE: Any = {
+STYLE: object = {
     "font.size": 8,
     "font.family": "sans-serif",
     "svg.hashsalt": "compbench",

@@ -10,6 +10,7 @@ from compbench.api.interfaces import Source
 from compbench.data.lattices import Images, Lattice
 from compbench.data.sources import SOURCES, recorded_sha256
 from compbench.system.errors import CompbenchError
+from compbench.system.files import load_tensors, save_tensors
 from compbench.system.home import FROM_DATA
 
 if TYPE_CHECKING:
@@ -62,8 +63,6 @@ def open_images(
 
 def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Callable[[str, int, int], None]) -> Images:
     """A renderer, with its traced buffers kept in the cache (tracing takes 3 to 11 seconds on one core)."""
-    from compbench.system.files import load_tensors, save_tensors
-
     path = cache / FROM_DATA / f"{lattice.name}-buffers-{lattice.renderer_version}.safetensors"
     renderer: Any = _renderer_class(lattice)
     if path.is_file():

@@ -8,7 +8,7 @@ Guidance, slice-CFG and composition around NULL are all lists of (weight, condit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -46,7 +46,7 @@ class Guidance(NamedTuple):
         )
 
     def weights(
-        self, own: GuidanceWeight = "task", *, other: float = 1.0, notes: dict[str, Any] | None = None
+        self, own: GuidanceWeight = "task", *, other: float = 1.0, notes: dict[str, object] | None = None
     ) -> tuple[float, ...]:
         """w_k of every factor, (F,).
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from pydantic import Field
@@ -160,7 +160,7 @@ def held_near(loss: Loss, net: VelocityNet, mu: float) -> Loss:
     """loss + mu / 2 |theta - theta_0|^2, where theta_0 are the network's current weights: FedProx's proximal term."""
     start = [weight.detach().clone() for weight in net.parameters()]
 
-    def held(asked: Any, batch: Batch, generator: Generator) -> Tensor:
+    def held(asked: object, batch: Batch, generator: Generator) -> Tensor:
         weights = list(net.parameters())
         if start[0].device != weights[0].device:  # on the device to which training has moved the network
             start[:] = [value.to(weight.device) for value, weight in zip(start, weights, strict=True)]

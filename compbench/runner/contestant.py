@@ -14,9 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from compbench.api.context import Checkpoints, Context, NoCheckpoints, Notes, seed_of
 from compbench.api.interfaces import Extension, Method, Problem, Request
 from compbench.api.schemas import ExtensionProfile, RunRequest, Stage
+from compbench.flow.compiled_sampling import CompiledSampling, compiled_sampling
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, settings_of, task_context, task_of, why_not
 from compbench.runner import compiled_code, counted, training_curve
@@ -28,16 +31,15 @@ from compbench.runner.structure import structure_of
 from compbench.store import conditions, counts
 from compbench.store.loss_curves import LossCurves
 from compbench.system import condition_counts, devices, profiling
+from compbench.system.bf16 import arithmetic
 from compbench.system.errors import Cancelled, CompbenchError, Refused
 from compbench.system.files import Json, load_tensors, publish, remove_tree, save_tensors
 from compbench.system.home import FROM_DATA, Home
 from compbench.system.plugin_folder import PluginFolder, lent_to
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from compbench.flow.compiled_sampling import CompiledSampling
 
 COMPILE_FROM = 1_000
 """Compiling a network on a GPU pays if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
@@ -119,8 +121,6 @@ class Contestant:
         """Carry out one of the parent's orders: `Open`, `Fit` or `Measure`."""
         if isinstance(order, Open):
             return self.open(order)
-        from compbench.system.bf16 import arithmetic
-
         with self._no_way_out(), arithmetic(self.device, self.precision):
             return self.fit(order) if isinstance(order, Fit) else self.measure()
 
@@ -145,8 +145,6 @@ class Contestant:
     def open(self, order: Open) -> Opened:
         """Open the task's data; return what a fit depends on, if others may share it."""
         with self._stage("setup"):
-            import torch
-
             self.device, self.precision = devices.resolve(order.device), order.precision
             if self.budget.train_steps and not self.oracle:  # otherwise the first optimiser would do it in the fit
                 torch.optim.SGD([torch.zeros(1, requires_grad=True)])
@@ -183,8 +181,6 @@ class Contestant:
 
     def fit(self, order: Fit) -> Fitted:
         """Fit the method, or take a fit that another run made; then the second stage of an extension task."""
-        import torch
-
         if order.kept:
             return self._keep_model(Path(order.kept))
         early = self._tally.copy()
@@ -257,8 +253,6 @@ class Contestant:
 
     def _begin_sampling(self) -> None:
         self._fitted, self._at_fitted = True, self._tally.copy()
-        from compbench.flow.compiled_sampling import compiled_sampling
-
         self._compiled = compiled_sampling(self.model, self.device)
 
     def _taken_from(self, order: Fit) -> bool:
@@ -306,8 +300,6 @@ class Contestant:
         return samples.detach().to("cpu")
 
     def _answer(self, asked: Request, context: Context) -> Tensor:
-        from compbench.system.bf16 import arithmetic
-
         inpaint = self.task.inpaint if asked.known is not None else None
         around = contextlib.nullcontext() if inpaint is None else inpaint(self.model, context.generator)
         with self._no_way_out(), arithmetic(self.device, self.precision), around:
@@ -350,8 +342,6 @@ class Contestant:
 
     def facts(self) -> dict[str, Json]:
         """The contestant's environment, for the record."""
-        import torch
-
         return {
             "torch": torch.__version__,
             "threads": torch.get_num_threads(),
@@ -387,8 +377,6 @@ class Contestant:
         with self._stage(stage):
             context = self._context(self._generator(stage), checkpoints, stage=stage)
             if context.compile:
-                import torch
-
                 torch.compiler.reset()  # torch compiles at most eight shapes of a network, in all runs
             model: object = ((stage == "fit" and self.method.parts) or self.method).fit(self.settings, problem, context)
         self._notes.add(stage, 1, context.notes)
@@ -396,8 +384,6 @@ class Contestant:
 
     def _extend(self, extension: Extension) -> None:
         """The second stage: the method's own extension, or a new fit, whose whole cost then counts as the extension's."""
-        import torch
-
         base_seconds, before = self.stages[-1].seconds, profiling.tensor_hashes(self.model)
         base_parameters, started = profiling.num_parameters(self.model) or 0, self._tally.copy()
         checkpoints = self.checkpoints.part("extend")
@@ -447,16 +433,12 @@ class Contestant:
 
     def _generator(self, purpose: str) -> torch.Generator:
         """Each purpose has its own generator; torch's global one, which initial weights come from, is seeded too."""
-        import torch
-
         seed = seed_of(f"{self.request.seed} {purpose}")
         torch.manual_seed(seed)
         return torch.Generator().manual_seed(seed)
 
     def _flops(self) -> dict[str, float]:
         """FLOPs of a sample and of a training step; the number of evaluations per sample is noted."""
-        import torch
-
         condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
         asked = self._smallest.get(False) or Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape))
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import torch
 
 from compbench.api.context import generator_of
 from compbench.api.schemas import Structure
+from compbench.flow.factor_effects import effects
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
-    import torch
     from torch import Generator, Tensor, nn
 
     from compbench.api.interfaces import Problem
@@ -48,8 +50,6 @@ def structure_of(model: object, problem: Problem, device: torch.device, seed: in
         device: the model's device.
         seed: the run's seed.
     """
-    import torch
-
     if not isinstance(model, torch.nn.Module) or len(problem.holdout.factors) < 2 or not problem.holdout.cells:
         return None
     forward = forward_of(model)
@@ -77,10 +77,6 @@ def forward_of(model: nn.Module) -> Forward | None:
 def _measured(
     model: nn.Module, forward: Forward, problem: Problem, device: torch.device, generator: Generator
 ) -> Structure | None:
-    import torch
-
-    from compbench.flow.factor_effects import effects
-
     holdout = problem.holdout
     cells = torch.tensor(holdout.seen_cells)
     if len(cells) > MOST_ROWS:
@@ -136,7 +132,7 @@ def hidden(model: nn.Module, num_rows: int) -> Iterator[list[tuple[str, Tensor]]
         if isinstance(activations, Tensor) and activations.ndim > 1 and len(activations) == num_rows:
             heard[:] = [(name, activations.detach())]
 
-    named: Any = getattr(model, "hidden_layer", None)
+    named: object = getattr(model, "hidden_layer", None)
     if isinstance(named, str):
         handles = [model.get_submodule(named).register_forward_hook(lambda _, given, made: keep(f"output of {named}", made))]
     else:

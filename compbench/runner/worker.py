@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
+from compbench.api.interfaces import Request
 from compbench.runner import messages, sandbox
 from compbench.runner.channel import Channel, Closed, Frame, Garbled
 from compbench.runner.messages import Begin, Failed, Finish, Progress, Sample, Samples, parsed, receive
@@ -28,7 +29,6 @@ from compbench.system.home import Home
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from compbench.api.interfaces import Request
     from compbench.runner.contestant import Contestant
 
 PROGRESS_SECONDS = 0.2
@@ -148,8 +148,6 @@ def _serve_contestant(begin: Begin, control: Channel, peer: Channel, reporter: P
 
 def _answer(contestant: Contestant, frame: Frame, peer: Channel) -> None:
     """Answer one request; an exception of the method is sent to the referee, which passes it on."""
-    from compbench.api.interfaces import Request
-
     asked, order = frame.tensors(), parsed(frame)
     assert isinstance(order, Sample)
     request = Request(asked["condition"], asked["x0"], asked.get("known"), asked.get("known_mask"))
