@@ -128,9 +128,8 @@ class Context:
     def watch(self, losses: Tensor, first: int, done: int, batch_size: int) -> None:
         """Report the latest losses of a training loop, for the curves of loss and throughput that a record keeps.
 
-        A call as a statement with plain arguments does not change a run's identity.  It reads the losses from the device, so
-        call it
-        where the loop has just waited for the device, and not in every step.
+        A call as a statement with plain arguments does not change a run's identity.  It reads the losses from the device, so call
+        it where the loop has just waited for the device, and not in every step.
 
         Args:
             losses: finite losses of the last W steps, (W,); the loss of step s (from 0) is at s % W.

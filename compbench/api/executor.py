@@ -80,8 +80,7 @@ class Executor:
         work: (settings, requests, how, listener) -> one result for each request, in order.  If the process gets SIGINT, SIGTERM
             or
             SIGHUP, `work` returns in bounded time, leaves no process running, and reports "left" for runs that were not done.
-            Every
-            executor does each run by `compbench.sweep.pool.work_through`, so leases and records are the same.
+            Every executor does each run by `compbench.sweep.pool.work_through`, so leases and records are the same.
     """
 
     name: str

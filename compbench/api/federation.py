@@ -154,8 +154,7 @@ class Federation:
 
         Silos run one after another on the context's device, or side by side on `devices`, with the same result: each has its own
         generator, and the function must draw from no other.  A silo that had finished before a run was interrupted is not run
-        again
-        when the run resumes.
+        again when the run resumes.
 
         Args:
             work: (silo, received, context) -> model state; the silo is closed when it returns.  It carries no tensors.

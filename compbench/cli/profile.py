@@ -69,9 +69,8 @@ def profile(**options: Any) -> None:
     compbench profile --method 'f*' --task 'gauss2d-*' --to leaderboards/profiles
 
     Each measurement runs in fresh processes, after a warm-up process that is not timed.  Leave the machine idle meanwhile.
-    Boards show
-    these figures, or `?` where nothing was measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another
-    `compbench profile` is running on this machine.
+    Boards show these figures, or `?` where nothing was measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong
+    usage or another `compbench profile` is running on this machine.
     """
     cells, asked = _cells(options), _asked(options)
     home = Home.of_user()

@@ -82,9 +82,8 @@ class Diagnosis(NamedTuple):
 def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
     """All numbers of a subject.
 
-    Images of a deterministic task are upright on black.  For other tasks, the mean over seen cells is subtracted from the
-    outputs first,
-    so that the superposition is that of main effects.
+    Images of a deterministic task are upright on black.  For other tasks, the mean over seen cells is subtracted from the outputs
+    first, so that the superposition is that of main effects.
     """
     sizes, heldout = subject.sizes, subject.heldout
     outputs = ((subject.outputs() + 1) / 2).unflatten(0, sizes)  # upright, (X, Y, *D)

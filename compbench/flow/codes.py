@@ -8,8 +8,7 @@
 
 `auto` is the circle for a factor that the task declares periodic, and the bump for every other factor, as in the paper.
 Forced rendering, section 2 and appendix.  An open factor has the zero vector as its code, except with the ramp, where 0 is a
-value
-and an open factor has code -1.
+value and an open factor has code -1.
 """
 
 from __future__ import annotations

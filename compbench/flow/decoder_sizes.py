@@ -5,8 +5,7 @@
 
 P is the number of parameters of the protocol's velocity network (`monolithic_net`), products are the multiply-adds of one forward
 pass.  A network that is evaluated at every pixel uses each weight thousands of times: with P parameters, `pixel-decoder` would
-take
-130 times the products of the shared network on 64 x 64 pixels.  So its cost is bounded too, and a record shows both numbers.
+take 130 times the products of the shared network on 64 x 64 pixels.  So its cost is bounded too, and a record shows both numbers.
 Rates were tuned at the protocol's width; Adam's best rate falls as one over the width (Yang et al. 2022, arXiv 2203.03466).
 
 On deterministic tasks decoders keep the sizes of forced rendering's protocol, which are enough to learn all seen examples.

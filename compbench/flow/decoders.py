@@ -80,8 +80,7 @@ def regress(net: nn.Module, silo: Silo, problem: Problem, ctx: Context, *, rate_
     """Fit a decoder in place on a silo's examples, with its own penalty if it has one (`net.penalty()`).
 
     If a network has `fuses` set, a long fit on a CPU compiles its step, so that many small operations become few loops.
-    Compiling
-    takes about 20 s the first time, so a short fit does not compile; TORCHDYNAMO_DISABLE=1 turns it off.
+    Compiling takes about 20 s the first time, so a short fit does not compile; TORCHDYNAMO_DISABLE=1 turns it off.
 
     Args:
         net: conditions (B, F) -> samples.
@@ -182,9 +181,8 @@ def denormals_flushed() -> Iterator[None]:
 class CNNDecoder(nn.Module):
     """Transposed convolutions: a stem to a quarter of the size, two doublings, then layers that keep it.
 
-    The stem is a dense layer with one bias per channel.  The decoder has 307,457 parameters from 56 inputs to 28 x 28 pixels
-    with 64
-    channels and two hidden layers.
+    The stem is a dense layer with one bias per channel.  The decoder has 307,457 parameters from 56 inputs to 28 x 28 pixels with
+    64 channels and two hidden layers.
 
     Args:
         inputs: E.
@@ -261,9 +259,8 @@ class TransformerDecoder(nn.Module):
 class PixelDecoder(nn.Module):
     """All pixels share one function of the code and of their position, without attention and convolution.
 
-    The code enters additively, W c + place(u, v), followed by dense layers with PReLU.  The decoder is in the paper's
-    repository, not
-    in the paper, and reaches held-out positions without further measures.
+    The code enters additively, W c + place(u, v), followed by dense layers with PReLU.  The decoder is in the paper's repository,
+    not in the paper, and reaches held-out positions without further measures.
     """
 
     def __init__(self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int) -> None:

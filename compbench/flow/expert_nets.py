@@ -43,8 +43,7 @@ class MarginalExperts(nn.Module):
     """One velocity network for each member of a composition.
 
     Around NULL the first expert sees no factor and the k-th only factor k.  Around a base the first learns the base's data and
-    the k-th
-    the data of factor k's perturbation.
+    the k-th the data of factor k's perturbation.
     """
 
     def __init__(self, nets: list[VelocityNet], base: tuple[int, ...] = ()) -> None:

@@ -128,8 +128,7 @@ class LowRankDecoder(nn.Module):
     """Images from rendered factors by a few small convolutions: PReLU, then a 3 x 3 convolution, three times.
 
     PReLU and the first convolution act on each factor's map separately, so they are computed once per token and step instead of
-    once per
-    example: conv(sum_k maps_k) = sum_k conv_k(map_k).
+    once per example: conv(sum_k maps_k) = sum_k conv_k(map_k).
 
     Args:
         sizes: number of values of each factor.
@@ -230,9 +229,8 @@ def convolution(images: Tensor, weight: Tensor, shifts: Tensor) -> Tensor:
 def banded_convolution(images: Tensor, band: Tensor) -> Tensor:
     """`convolution` as one matrix product: three rows of all channels times a banded matrix.
 
-    With two channels a convolution routine is inefficient and takes many times as long on a CPU.  Images stored row by row,
-    each row with
-    all channels, are not copied; the result has this layout.
+    With two channels a convolution routine is inefficient and takes many times as long on a CPU.  Images stored row by row, each
+    row with all channels, are not copied; the result has this layout.
 
     Args:
         images: (B, C, H, W).

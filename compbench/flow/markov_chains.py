@@ -150,8 +150,7 @@ def hamiltonian(
     """One move of every chain along leapfrog steps of length sqrt(2 eta), unit mass; an evaluation each.
 
     A rejected move reverses the momentum (Horowitz 1991).  Without densities, the line integral uses the leapfrog points, whose
-    scores are
-    known already, or a straight line if more points are requested.
+    scores are known already, or a straight line if more points are requested.
     """
     length = (2 * eta) ** 0.5
     momentum = damping * chain.momentum + (1 - damping**2) ** 0.5 * _noise(target, chain.x, generator)

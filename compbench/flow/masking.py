@@ -8,13 +8,10 @@ So NULL is trained on a share s_0 of the examples, each factor alone on s_1 / F,
     Dropout   s_k = e / (F + 1) + (1 - e) C(F, k) (1 - p)^k p^(F - k)
 
 Under `Dropout`, each factor is masked independently with probability p in a share 1 - e of the examples (factored velocity
-fields,
-appendix B; the code of CoInD).  In the share e, the probability itself is uniform on [0, 1], so every number of kept factors is
-equally
-frequent.  With e = 0, p = 0.1 and six factors, NULL has a share of 1e-6: a fit of 211,200 examples sees it 0.2 times, so a
-method that
-composes around NULL extrapolates.  With e > 0 no share vanishes as F grows: NULL and the whole condition have at least e / (F +
-1).
+fields, appendix B; the code of CoInD).  In the share e, the probability itself is uniform on [0, 1], so every number of kept
+factors is equally frequent.  With e = 0, p = 0.1 and six factors, NULL has a share of 1e-6: a fit of 211,200 examples sees it 0.2
+times, so a method that composes around NULL extrapolates.  With e > 0 no share vanishes as F grows: NULL and the whole condition
+have at least e / (F + 1).
 """
 
 from __future__ import annotations
@@ -68,10 +65,9 @@ class DropoutSettings(MethodSettings):
         dropout of 0.1                    0.82 (0.53) *
         a third each of NULL, one, whole  0.15 (0.01) *
 
-    The first law and dropout of 0.3 are tied (seeds differ by 0.1).  We take the first, because its shares of NULL and of
-    single factors
-    do not vanish with more factors.  Whole conditions, slices and NULL are not enough: training also needs the conditions in
-    between.
+    The first law and dropout of 0.3 are tied (seeds differ by 0.1).  We take the first, because its shares of NULL and of single
+    factors do not vanish with more factors.  Whole conditions, slices and NULL are not enough: training also needs the conditions
+    in between.
     """
 
     even_masks: float = Field(

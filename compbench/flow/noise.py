@@ -36,8 +36,7 @@ class NoiseNet(nn.Module):
     """eps(x_t, t | source): linear maps with SiLU in between, for E experts side by side (E = 1: one conditional model).
 
     A linear map of [t, x, one-hot] is a map of [t, x] plus a row of weights for the source, so several sources at one x share
-    that
-    product; experts use one batched product.
+    that product; experts use one batched product.
 
     Args:
         dimension: number of entries of a sample.

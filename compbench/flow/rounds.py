@@ -3,10 +3,8 @@
     theta_{r+1} = take_up(theta_r, sum_k n_k / n theta_k),    mean_{r+1} = d^K mean_r + (1 - d^K) theta_{r+1}
 
 FedAvg (McMahan et al. 2017) uses the silos' mean itself.  Samples come from the moving average of the server's networks, whose
-decay
-per round is d^K, for the budget's decay d per step and K steps per round.  It averages over as many steps as for a network that
-one
-party trains, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
+decay per round is d^K, for the budget's decay d per step and K steps per round.  It averages over as many steps as for a network
+that one party trains, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
 """
 
 from __future__ import annotations
@@ -188,8 +186,7 @@ class Corrected:
         g <- g + slope min(1, |g| / |slope|),    with norms per parameter
 
     A slope is cut to at most the length of the gradient that it corrects.  If a silo's gradient is the opposite of its slope,
-    nothing is
-    cut, so fixed points do not change.  Both happen before the training loop clips gradients.
+    nothing is cut, so fixed points do not change.  Both happen before the training loop clips gradients.
 
     Args:
         net: the network, on the device where it will be trained.

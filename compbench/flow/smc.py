@@ -161,9 +161,8 @@ def feynman_kac(
 ) -> tuple[Swarm, Trace]:
     """Move swarms from noise to data, weighting each step at its right end and resampling after that.
 
-    Scores at the right end are reused at the next step's left end, and are gathered along with the particles: one evaluation
-    per step, and
-    one at the start.  A swarm of one particle is never resampled.  The host does not wait for the device in the loop.
+    Scores at the right end are reused at the next step's left end, and are gathered along with the particles: one evaluation per
+    step, and one at the start.  A swarm of one particle is never resampled.  The host does not wait for the device in the loop.
 
     Args:
         composed: the composition's score and gap.

@@ -84,8 +84,8 @@ def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor
     On the linear path Cov[x1 | x_t] = (1 - t)^2 / t J, so this is the regression of all entries on the given ones, exact for
     Gaussian data (optimal posterior covariance, Peng et al. 2024).  Keeping given entries on their path is not
     enough, because the noise of the other frames outweighs the one frame that shows a cube's position.  J is symmetric if the
-    denoiser is
-    exact, which a network is only approximately; a few damped conjugate-gradient steps solve for w, with one backward pass each.
+    denoiser is exact, which a network is only approximately; a few damped conjugate-gradient steps solve for w, with one backward
+    pass each.
 
     Args:
         velocity: of the linear path, differentiable in x.

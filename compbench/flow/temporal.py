@@ -4,10 +4,10 @@
 
 This follows Diffuser's temporal UNet (Janner et al. 2022): convolutions only along time, 5 frames wide, with channels mixed
 freely.
-Stages, residual blocks, time embedding and the position of the condition are those of the image UNet, so that methods carry
-over.  In
-addition, one dense layer leads from the whole trajectory to the middle, and another from the middle to the output, as in an MLP,
-because a cube's position in the first frame determines the arm's position twenty frames later, which convolutions learn slowly.
+Stages, residual blocks, time embedding and the position of the condition are those of the image UNet, so that methods carry over.
+In addition, one dense layer leads from the whole trajectory to the middle, and another from the middle to the output, as in an
+MLP, because a cube's position in the first frame determines the arm's position twenty frames later, which convolutions learn
+slowly.
 """
 
 from __future__ import annotations

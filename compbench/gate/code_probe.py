@@ -3,8 +3,7 @@
     python -P code_probe.py ORDER      ORDER: a file of JSON that names the file for the answer
 
 `verify --equal` runs this file with the interpreters of two commits, so it uses only what `compbench` has at both; if an order
-has
-another checkout's `facts`, that checkout's code is hashed by this checkout's rules.
+has another checkout's `facts`, that checkout's code is hashed by this checkout's rules.
 """
 
 from __future__ import annotations

@@ -203,8 +203,7 @@ def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
     """Durations, the memory used, and how many cores other processes kept busy meanwhile (None where that is unknown).
 
     `train` is the median seconds of a step, and is missing if a fit reports no steps; `single` and `batch` are the seconds of
-    each
-    request of one sample, and of as many samples as `described` says, after a first request that does not count.
+    each request of one sample, and of as many samples as `described` says, after a first request that does not count.
     """
     import torch
 

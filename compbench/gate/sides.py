@@ -213,8 +213,7 @@ def costs(side: Side, cell: Cell, asked: CellOptions, count: int, *, on_gpu: boo
     """Costs of a cell from `count` processes, one after the other (`probe.costs`).
 
     On a CPU they are forked from a process that has only loaded torch.  On a GPU each is a new process, after a first one that
-    does
-    not count and compiles code for the others.
+    does not count and compiles code for the others.
 
     Raises:
         Unable: a process failed, and why.

@@ -3,8 +3,8 @@
     base head head base base head ...       slices of a fraction of a second, while the other process waits
 
 The pair's worsening is the midmean of log(head / base) over neighbouring slices, because anything that slows the machine for
-longer
-than a slice slows both.  Effects that last a whole process, such as memory placement, can only be averaged over more pairs.
+longer than a slice slows both.  Effects that last a whole process, such as memory placement, can only be averaged over more
+pairs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The source of a method that was defined in a notebook's cell or a script, with its own definitions, as one text.
 
 A run's identity hashes the meaning of a file (`compbench.registry.meaning`).  A method object has no file, so its functions and
-the
-definitions that they use are copied one after another, with an import for each name from a module.  The text is parsed but never
-run: a value appears as its repr, a class without source as its schema.
+the definitions that they use are copied one after another, with an import for each name from a module.  The text is parsed but
+never run: a value appears as its repr, a class without source as its schema.
 """
 
 from __future__ import annotations

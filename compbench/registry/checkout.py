@@ -27,8 +27,7 @@ def checkout_of(file: Path) -> Checkout:
     """The commit of the repository that a source file belongs to; empty if it is in none, or is ignored there.
 
     Clean means that no file below the source file's folder differs from the commit or is new; edits elsewhere in the repository
-    do not
-    count, because they are not this code.
+    do not count, because they are not this code.
     """
     if _lines(file.parent, "check-ignore", "--", file.name):
         return Checkout()  # for example in an environment inside of a repository

@@ -1,11 +1,9 @@
 """Digests of code that gives the same bits: a record made by either of two equal codes counts for both.
 
 The table is `equal_code.csv` next to this file (`leaderboards/equal_code.csv` is a link to it): old digest, new digest, the
-commit
-that changed the code, and the proof.  `compbench verify --equal OLD NEW --write` proves and enters the codes that two commits
-have
-in common; `compbench verify --equal-code` proves the whole table again.  Digests are those of whole runs (`RunSpec.code`) and of
-parts of the code (`Code.parts`); a digest that is not in the table is only equal to itself.
+commit that changed the code, and the proof.  `compbench verify --equal OLD NEW --write` proves and enters the codes that two
+commits have in common; `compbench verify --equal-code` proves the whole table again.  Digests are those of whole runs
+(`RunSpec.code`) and of parts of the code (`Code.parts`); a digest that is not in the table is only equal to itself.
 """
 
 from __future__ import annotations

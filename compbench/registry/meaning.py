@@ -6,10 +6,9 @@ These are the definitions of the method's file, of the task's module and of the 
 definitions in compbench and in the plugin's own package that they refer to, also through imports inside functions.  Comments,
 docstrings, formatting, annotations of functions, texts of errors and descriptions of settings do not count, and neither do the
 names of modules and files, so moved or documented code stays the same code.  Modules of `HARNESS` are left out: they start,
-check,
-time and record runs, and samples and scores depend on them only through the order of sums, which also depends on the processor
-and torch (`system/bf16.py`, `system/cpu_kernels.py`, `system/weight_gradients.py`).  Other libraries are not followed; a record
-names their versions.
+check, time and record runs, and samples and scores depend on them only through the order of sums, which also depends on the
+processor and torch (`system/bf16.py`, `system/cpu_kernels.py`, `system/weight_gradients.py`).  Other libraries are not followed;
+a record names their versions.
 
 Two kinds of statements do not count, because no number depends on them: one that only reports which conditions a loss regresses
 on, `regressed(batch.condition)` (`system.condition_counts`), and one that takes a lock, `lock(file, wait=True)` (`system.files`).
@@ -129,8 +128,7 @@ def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = Non
     """The code that some entries' files depend on; each entry comes with the part that its own package belongs to.
 
     Without `gpu`, only code that a CPU runs counts.  `kept` and `root` are as in `code_of`.  The whole file of a method counts.
-    Tasks
-    and metrics often share a file, so only the definitions that their hook refers to count.
+    Tasks and metrics often share a file, so only the definitions that their hook refers to count.
     """
     sources = _Sources([entry for _, entry in roots], gpu=gpu, root=root)
     if kept is not None:

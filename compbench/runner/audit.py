@@ -109,8 +109,7 @@ def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | 
     """All stages, and the contestant's CPU seconds outside of any stage.
 
     Seconds of sampling come from the referee, their CPU time from the contestant.  During warm-up the contestant may keep all
-    cores
-    busy, because a compiler starts processes that the contestant's clock does not see.
+    cores busy, because a compiler starts processes that the contestant's clock does not see.
     """
     answered = {name: sum(stage.cpu_seconds for stage in said.stages if stage.name == name) for name in ("warm_up", "sample")}
     seen = watch.sampling_cpu_seconds

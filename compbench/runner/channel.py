@@ -3,8 +3,7 @@
     frame = magic, header length, payload length, header, payload
 
 Nothing is unpickled, so a contestant can send wrong numbers but no code.  The parent reads only headers, piece by piece, and
-never
-imports torch, so its own clock keeps running whatever arrives and however slowly.
+never imports torch, so its own clock keeps running whatever arrives and however slowly.
 """
 
 from __future__ import annotations

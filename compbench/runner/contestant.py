@@ -54,8 +54,7 @@ class Contestant:
     """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
 
     In its `folder`, `run` has checkpoints, weights and traces, and `cache` has what is computed from the data.  Files that the
-    parent
-    lends lie next to this folder (`lent_to`).
+    parent lends lie next to this folder (`lent_to`).
     """
 
     def __init__(

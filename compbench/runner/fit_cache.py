@@ -38,8 +38,7 @@ class SharedFit:
     """The place of one fit in the cache, by the `facts` that it depends on and the `scope` of its code, locked while it is made.
 
     The lock is one of the leases, because a contestant that could open it could hold it as long as it lives.  `alarm` is called
-    while
-    another run holds the place; an exception from it ends the waiting.
+    while another run holds the place; an exception from it ends the waiting.
     """
 
     def __init__(self, home: Home, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:

@@ -166,9 +166,8 @@ def limited_png(picture: Image.Image) -> bytes:
 def small_png(picture: numpy.ndarray) -> bytes:
     """A picture (H, W, 3) as a small PNG, an eighth to half of a plain one, because a board has hundreds.
 
-    It gets the smallest palette that changes its values by no more than `MOST_SHIFT` on average.  A picture with too many
-    colours for
-    any palette gets 32 levels per channel, so no value changes by more than 4 of 255, and black and white stay exact.
+    It gets the smallest palette that changes its values by no more than `MOST_SHIFT` on average.  A picture with too many colours
+    for any palette gets 32 levels per channel, so no value changes by more than 4 of 255, and black and white stay exact.
     """
     import numpy
     from PIL import Image

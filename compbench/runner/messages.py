@@ -73,8 +73,7 @@ class FitCost(Frozen):
     """The cost of a fit: `seconds` by the parent's clock, its use of the silos, and its curves (`LossCurves.state`).
 
     `regressed` counts its training conditions by their number of factors with a value; () if that is not known.  `counts` are
-    those
-    of `compbench.store.counts`.
+    those of `compbench.store.counts`.
     """
 
     seconds: Seconds = 0.0

@@ -116,8 +116,7 @@ class Process:
         """Wait for the next message of a kind, until the deadline of `time.monotonic()` at most.
 
         An incomplete message ends the wait earlier.  `alarm` is called twice a second, also while the child is silent; an
-        exception from
-        it ends the wait.  Raises Ended: the child failed, died, sent something else or ran out of time.
+        exception from it ends the wait.  Raises Ended: the child failed, died, sent something else or ran out of time.
         """
         begun = 0.0  # start of the message that is being received
         with selectors.DefaultSelector() as selector:

@@ -225,8 +225,7 @@ class CheckedSampler:
         """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
 
         In a request with known entries, a sample that is not finite becomes all NaN, as long as other samples are finite: its
-        trial
-        fails, but a single failed plan does not fail the run.
+        trial fails, but a single failed plan does not fail the run.
 
         Raises CompbenchError: wrong shape or type, values that are not finite, or changed known entries, with their share.
         """

@@ -78,8 +78,7 @@ def rescore(
 
     Returns:
         the new record; `reused` if nothing has changed since, or if it was rescored before.  A score that lacked a library is
-        computed
-        once the library is installed.
+        computed once the library is installed.
 
     Raises:
         CompbenchError: neither samples nor weights were kept, the method is not installed, or the kept files do not give the

@@ -2,9 +2,8 @@
 
 Inside the sandbox a process and its descendants can write only to one folder.  They cannot read data of the referee or of other
 runs, bind or connect TCP sockets the usual way, or signal a process outside.  Kernel objects that would outlive the process
-(shared
-memory, message queues, keys, extended attributes) are blocked too.  The sandbox cannot be left.  docs/security.md lists what it
-does not cover.
+(shared memory, message queues, keys, extended attributes) are blocked too.  The sandbox cannot be left. docs/security.md lists
+what it does not cover.
 
 A Landlock rule allows everything beneath a path, without exceptions.  So reading is allowed for every sibling of each folder on
 the path to a forbidden one, but not for the folders on that path.  Listing folders is never restricted.

@@ -48,8 +48,7 @@ class ProgressReporter:
     """Sends a child's progress at most five times a second, and knows whether the child was asked to stop.
 
     A fit that has done steps may save them.  Before the first step and after the last one there is nothing to save, so a method
-    that
-    does not check within `POLL_SECONDS` is interrupted by Cancelled: the first compilation takes up to a minute.
+    that does not check within `POLL_SECONDS` is interrupted by Cancelled: the first compilation takes up to a minute.
     """
 
     def __init__(self, control: Channel) -> None:

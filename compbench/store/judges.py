@@ -48,9 +48,8 @@ class Comparable(NamedTuple):
 def by_one_judge(records: Iterable[Record], left_out: Collection[str] = WITHOUT_UNIT) -> Comparable:
     """The records, without `left_out` metrics where a record's judge differs from that of most of its task, data and seed.
 
-    Leave out only the kernel distance if the other distances are divided by their floors, and otherwise all of `IN_FEATURES`.
-    If several
-    judges have equally many records, the judge with the lowest floors stays.
+    Leave out only the kernel distance if the other distances are divided by their floors, and otherwise all of `IN_FEATURES`.  If
+    several judges have equally many records, the judge with the lowest floors stays.
     """
     known = list(records)
     floors = [_floors(record) for record in known]

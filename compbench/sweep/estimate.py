@@ -58,8 +58,7 @@ def expected_seconds(requests: Sequence[RunRequest], known: Iterable[Took]) -> l
         seconds(method, task) = median over u of ( seconds(method, u) * median over n of seconds(n, task) / seconds(n, u) )
 
     A method without such tasks gets the median of the task's methods; None if the task has no runs.  The estimate ignores
-    settings
-    and machine, so it is only a rough guide.
+    settings and machine, so it is only a rough guide.
     """
     took: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for task, method, preset, seconds in known:

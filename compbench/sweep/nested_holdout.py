@@ -43,9 +43,8 @@ def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
 
     Shifts are tried in an order that the seed gives.  The first shift is taken that hides at least half as many cells as the
     holdout has, while the remaining seen cells determine the same main effects as all seen cells (`identifiability`).  If there
-    is
-    no such shift, single cells are hidden, in an order that the seed gives, as long as the main effects stay determined, and at
-    most a quarter of the seen cells.
+    is no such shift, single cells are hidden, in an order that the seed gives, as long as the main effects stay determined, and
+    at most a quarter of the seen cells.
 
     Returns:
         Sorted cells; () if no cell can be held out, as in a lattice of two by two.

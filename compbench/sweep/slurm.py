@@ -145,8 +145,7 @@ def _out_of_time(stopping: Stopping) -> Iterator[None]:
     """Stop when SLURM signals that the time is nearly up.
 
     The signal is SIGUSR2 (`--signal`, which submitit sets), sent to every process of the step.  This process blocks it, so that
-    its
-    children block it too, and a thread waits for it.
+    its children block it too, and a thread waits for it.
     """
     over = threading.Event()
 

@@ -4,8 +4,7 @@
 
 Processors with bf16 compute the same: factors with 8 significant bits, sums in fp32, one rounding of the result.  Samples differ
 from theirs by the order of the sums, as between any two processors; attention also keeps its weights in fp32.  Torch's own
-kernels
-for other CPUs process numbers one by one (`tests/benchmarks/test_bf16_speed.py`).
+kernels for other CPUs process numbers one by one (`tests/benchmarks/test_bf16_speed.py`).
 """
 
 from __future__ import annotations
@@ -45,9 +44,8 @@ ATTENTION = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 def arithmetic(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
     """The context for a run in a precision: `wide_products` for bf16 on a CPU without fast bf16, else no change.
 
-    On a GPU images keep their layout (`gpu_layout`).  On a CPU, from then on, the process's group norms accept stacked images
-    in any
-    layout, and in bf16 use the faster layout.  Several threads share bf16 gradients of convolutions without waiting.
+    On a GPU images keep their layout (`gpu_layout`).  On a CPU, from then on, the process's group norms accept stacked images in
+    any layout, and in bf16 use the faster layout.  Several threads share bf16 gradients of convolutions without waiting.
     """
     if device.type != "cpu":
         return layout_kept()

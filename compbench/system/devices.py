@@ -47,8 +47,7 @@ def on_gpu(device: torch.device) -> bool:
     """Whether a device is a GPU.
 
     The identity of a run on a CPU leaves out each statement `if on_gpu(device): ...` without an else, since such a run never
-    executes
-    its body (`compbench.registry.meaning`).  So faster code for GPUs does not change the identity of CPU records.
+    executes its body (`compbench.registry.meaning`).  So faster code for GPUs does not change the identity of CPU records.
     """
     return device.type == "cuda"
 
@@ -109,8 +108,7 @@ def has_fast_bf16(device: torch.device) -> bool:
     """Whether the hardware multiplies bf16 faster than fp32.
 
     Intel's AVX-512 does not (a step takes 1.5 times as long: `tests/benchmarks/test_bf16_speed.py`); Intel processors are fast
-    with
-    AMX, which a virtual machine may hide.  AMD's AVX-512 is fast.
+    with AMX, which a virtual machine may hide.  AMD's AVX-512 is fast.
     """
     import torch
 
@@ -139,8 +137,7 @@ def thread_variables(threads: int) -> dict[str, str]:
     """Variables that give a child process this many CPU threads, which sleep while they wait for each other.
 
     By default threads spin while they wait.  If other processes use the cores too, a spinning thread takes the core that the
-    thread
-    it waits for needs (`experiments/busy_core.py` measures it).
+    thread it waits for needs (`experiments/busy_core.py` measures it).
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {**dict.fromkeys(names, str(threads)), WAITS: "PASSIVE"}
@@ -155,8 +152,7 @@ def own_threads(threads: int = 0) -> Iterator[None]:
     """A context for our work in a user's process, such as a notebook: torch's threads do not spin, and are restored afterwards.
 
     The way that threads wait is fixed when torch is loaded, and no context can change it.  So torch uses one thread, unless a
-    number is
-    requested or `OMP_WAIT_POLICY` is PASSIVE.
+    number is requested or `OMP_WAIT_POLICY` is PASSIVE.
 
     Args:
         threads: number of threads; 0 if none is requested.

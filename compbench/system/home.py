@@ -95,9 +95,8 @@ class Home:
     def share_data(self, cache: Path) -> None:
         """Give a contestant the referee's processed data, so that the data is processed once; never the other way.
 
-        `Home.cache` gets a copy that contestants can read but not write; `cache`, in a contestant's folder, gets links.  The
-        copy is
-        compared with the referee's file each time, and made again if it differs.
+        `Home.cache` gets a copy that contestants can read but not write; `cache`, in a contestant's folder, gets links.  The copy
+        is compared with the referee's file each time, and made again if it differs.
         """
         for path in self.shared_data():
             with contextlib.suppress(OSError):  # the contestant then makes its own

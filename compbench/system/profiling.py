@@ -73,10 +73,8 @@ def flops_of(call: Callable[[], object]) -> Flops:
     """Floating point operations of a call, and separately those outside of any backward pass.
 
     `FlopCounterMode` is not used, because its hooks on modules refuse `torch.autograd.grad` with respect to a module's input,
-    which
-    energies and guidance call.  Attention runs as separate products, because fused kernels on a CPU, and that of a whole
-    encoder layer
-    without gradients, have no formula and would count as 0.
+    which energies and guidance call.  Attention runs as separate products, because fused kernels on a CPU, and that of a whole
+    encoder layer without gradients, have no formula and would count as 0.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel

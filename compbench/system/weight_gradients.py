@@ -8,10 +8,8 @@ times its CPU time (`tests/benchmarks/test_neighbour_speed.py`).  Here each thre
 kernel.
 
 With two threads, one computes the whole of dx and one the whole of dW, so sums are those of one thread.  More threads split dx
-into
-rows and dW into output channels, which changes no sum; if threads are left over, they also split the batch of dW, and the parts
-are
-added in fp32, in order.  So results are the same bits for the same number of threads.  With one thread nothing changes.
+into rows and dW into output channels, which changes no sum; if threads are left over, they also split the batch of dW, and the
+parts are added in fp32, in order.  So results are the same bits for the same number of threads.  With one thread nothing changes.
 """
 
 from __future__ import annotations

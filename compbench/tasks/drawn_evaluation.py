@@ -18,7 +18,6 @@ from torch import Generator, Tensor
 
 from compbench.api.interfaces import Evaluation, Metric, SamplePair, Sampler, Score, TaskContext
 from compbench.flow.transfer import send
-from compbench.metrics.efficientnet import ImageNetFeatures
 from compbench.metrics.small_judge import STORED, SmallJudge, load_small_judge, save_small_judge, train_small_judge
 from compbench.metrics.true_picture import truth_scores
 from compbench.registry.meaning import of_definitions
@@ -30,6 +29,7 @@ from compbench.tasks.split_scores import count_cells, distance
 if TYPE_CHECKING:
     from compbench.api.factors import FactorSpace
     from compbench.data.lattices import Images
+    from compbench.metrics.efficientnet import ImageNetFeatures
     from compbench.tasks.lattice_images import Lattices
 
 BLOCK = 512
@@ -256,6 +256,8 @@ class _Features:
         return self._known[which]
 
     def _embedded(self, images: Tensor) -> numpy.ndarray:
+        from compbench.metrics.efficientnet import ImageNetFeatures
+
         if self._network is None:
             self._network = ImageNetFeatures(images.device)
         unique, inverse = images.flatten(1).unique(dim=0, return_inverse=True)

@@ -20,7 +20,7 @@ from pydantic import Field
 from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Event, Task, TaskContext
-from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose, drawings, located
+from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose
 from compbench.flow.transfer import send
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
@@ -157,6 +157,8 @@ class OpenEmoji(OpenLattice):
 
     def __init__(self, pattern: str, settings: Settings, ctx: TaskContext) -> None:
         import torch
+
+        from compbench.data.emoji_drawings import drawings, located
 
         self._table = torch.from_numpy(drawings(located(ctx.data, settings.font)).pictures).to(ctx.device)
         extend = pattern == "extend"

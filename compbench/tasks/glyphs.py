@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from compbench.api.factors import Factor, FactorSpace, Holdout
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Event, Task, TaskContext
-from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SLANTS, WEIGHTS, choose, drawn
+from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SLANTS, WEIGHTS, choose
 from compbench.flow.transfer import send
 from compbench.tasks.coverage import CoverageSettings, holdout_of, said
 from compbench.tasks.image_holdout import budgets
@@ -121,6 +121,8 @@ class OpenGlyphs(OpenLattice):
 
     def __init__(self, pattern: str, settings: CoverageSettings, ctx: TaskContext) -> None:
         import torch
+
+        from compbench.data.letters import drawn
 
         self._table = torch.from_numpy(drawn()).to(ctx.device)
         super().__init__(self._drawn, Lattices(FINE, SPACE, pattern_of(pattern, settings, ctx.seed)), EVENT, GUIDANCE, ctx)

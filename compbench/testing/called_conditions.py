@@ -1,8 +1,7 @@
 """Count the conditions that networks are called with, for losses that do not report what they regress on.
 
-An argument counts as conditions if it is an integer tensor (..., F) of two dimensions or more, whatever its name.  Modules
-inside of
-other modules are counted too, so the counts show which kinds of conditions occur, but not how often.
+An argument counts as conditions if it is an integer tensor (..., F) of two dimensions or more, whatever its name.  Modules inside
+of other modules are counted too, so the counts show which kinds of conditions occur, but not how often.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Clauses on problems with known answers: does a method learn and follow conditions, in the precision of runs, as it declares?
 
 One fit serves all clauses.  A method that does not follow conditions after the problem's steps gets up to five times as many
-before
-it fails; on kinds of events other than its cheapest one it only needs to be half trained.
+before it fails; on kinds of events other than its cheapest one it only needs to be half trained.
 """
 
 from __future__ import annotations

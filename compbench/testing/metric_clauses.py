@@ -1,8 +1,7 @@
 """The contract of a metric, on samples of known quality: real samples, and the same samples corrupted to increasing degrees.
 
-A corruption adds noise, shifts all samples, shrinks them to their mean, or replaces some by noise.  A metric need not detect
-all of
-these corruptions; it must detect at least one at every level.
+A corruption adds noise, shifts all samples, shrinks them to their mean, or replaces some by noise.  A metric need not detect all
+of these corruptions; it must detect at least one at every level.
 """
 
 from __future__ import annotations
