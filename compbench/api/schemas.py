@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -339,7 +339,7 @@ class LossCurve(Frozen):
     def _is_a_curve(self) -> LossCurve:
         if not len(self.steps) == len(self.loss) == len(self.examples_per_second):
             raise ValueError("a loss curve has as many losses and rates as steps")
-        if any(later <= step for step, later in pairwise(self.steps)):
+        if not all(map(operator.lt, self.steps, self.steps[1:])):
             raise ValueError("the steps of a loss curve increase")
         return self
 

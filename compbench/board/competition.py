@@ -12,7 +12,7 @@ from typing import NamedTuple
 from compbench.board.cells import Cell
 from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.fits import fits_of
-from compbench.board.ranking import may_be_best, ranks
+from compbench.board.ranking import may_be_best, ranks_and_best
 from compbench.board.row import BoardRow, failed_seeds
 from compbench.board.scale import Scale, has_many_pictures, scale_of
 from compbench.board.statistics import reaching
@@ -49,7 +49,8 @@ def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float]) -> Judged:
     placed = {id(row): row for row in marked}
     if ranking and eligible:
         placed |= {id(row): own for row, own in zip(eligible, _ranked(eligible), strict=True)}
-    all_best = [row for row, best in zip(running, _best(running), strict=True) if best] if ranking else []
+    some_draw_means = ranking and len(eligible) < len(running)  # if none does, the tests of `_ranked` say it all
+    all_best = [row for row, best in zip(running, _best(running), strict=True) if best] if some_draw_means else []
     done = tuple(placed[id(row)] for row in marked)
     return Judged(done, found, _verdict([placed[id(row)] for row in running], all_best, scale))
 
@@ -109,8 +110,7 @@ def _best(running: Sequence[BoardRow]) -> list[bool]:
 
 def _ranked(running: Sequence[BoardRow]) -> list[BoardRow]:
     values, trials, higher = _compared(running)
-    placed = ranks(values, higher=higher, trials=trials)
-    best = may_be_best(values, higher=higher, trials=trials)
+    placed, best = ranks_and_best(values, higher=higher, trials=trials)
     return [row._replace(rank=rank, may_be_best=own) for row, rank, own in zip(running, placed, best, strict=True)]
 
 
@@ -119,7 +119,7 @@ def _verdict(running: Sequence[BoardRow], all_best: Sequence[BoardRow], scale: S
 
     Args:
         running: the rows that compete, with ranks if the section ranks.
-        all_best: the rows that may be best by the score alone, whether or not they draw means.
+        all_best: the rows that may be best by the score alone, whether or not they draw means; [] if no row draws means.
     """
     if scale is None:
         return None

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from compbench.api.context import PRESETS
 from compbench.board.competition import scale_of_rows
 from compbench.board.groups import Section
-from compbench.board.ranking import Rank, may_be_best, ranks
+from compbench.board.ranking import Rank, ranks_and_best
 from compbench.board.row import Board, BoardRow, failed_seeds
 from compbench.board.scale import Scale
 from compbench.board.statistics import Interval, interval, mean, reaching
@@ -308,8 +308,7 @@ def _ranked(standings: Mapping[tuple[str, str], Standing]) -> dict[tuple[str, st
     if not running:
         return dict(standings)
     values = [dict(found.shares) for found in running.values()]
-    placed = ranks(values, higher=True, law="as they are")
-    best = may_be_best(values, higher=True, law="as they are")
+    placed, best = ranks_and_best(values, higher=True, law="as they are")
     places = list(
         zip(*(_places(column) for column in zip(*(found.by_task for found in running.values()), strict=True)), strict=True)
     )

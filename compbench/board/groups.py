@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from compbench.api.schemas import Record
+from compbench.api.schemas import Record, RunSpec
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.registry.equal_code import equal_code
 from compbench.registry.meaning import UNKNOWN
@@ -66,8 +66,8 @@ class Group(NamedTuple):
 def section_of(record: Record, catalogue: Catalogue) -> Section:
     """The section that a record belongs to.  If the task is not installed, none of its settings is known to be the default."""
     spec = record.spec
-    settings = spec.model_dump_json(include={"task_settings"}) if spec.task_settings else ""
-    changed = _changed_settings(settings, catalogue.get(spec.task)) if settings else ()
+    facts = catalogue.get(spec.task)
+    changed = () if facts and _are_defaults(spec.task_settings, facts.settings) else _changed_settings(spec, facts)
     if record.sealed:  # each method has its own pattern, and all methods share one board
         changed = (SEALED, *(word for word in changed if word.partition("=")[0] not in PATTERN))
     if spec.budget_changed:
@@ -75,9 +75,17 @@ def section_of(record: Record, catalogue: Catalogue) -> Section:
     return Section(spec.task, spec.task_version, spec.preset, spec.source, spec.fingerprint, changed)
 
 
-def _changed_settings(settings: str, facts: TaskFacts | None) -> tuple[str, ...]:
+def _are_defaults(settings: Mapping[str, object], defaults: Mapping[str, Json]) -> bool:
+    """Whether all settings are plain values that equal their defaults, which needs no JSON."""
+    return all(
+        type(value) in PLAIN and type(known := defaults.get(name)) is type(value) and known == value and name in defaults
+        for name, value in settings.items()
+    )
+
+
+def _changed_settings(spec: RunSpec, facts: TaskFacts | None) -> tuple[str, ...]:
     defaults = facts.settings if facts else {}
-    own = json.loads(settings)["task_settings"]
+    own = json.loads(spec.model_dump_json(include={"task_settings"}))["task_settings"]
     return tuple(
         f"{name}={_short(_written(value))}"
         for name, value in sorted(own.items())
@@ -102,6 +110,8 @@ def _knobs(parts: str) -> tuple[str, str]:
     return json.dumps(known["settings"], sort_keys=True), json.dumps(whole, sort_keys=True)
 
 
+PLAIN = (str, int, float, bool, type(None))
+"""Types of settings whose values can be compared without JSON."""
 ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 Method = tuple[str, str, int]
 """A method is identified by name, distribution and version."""

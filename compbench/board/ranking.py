@@ -27,6 +27,8 @@ SAME = 1e-9
 """Means whose relative difference is smaller than this are equal, so that float noise does not decide a rank."""
 
 BySeed = Mapping[int, float]
+PValues = dict[tuple[int, int], float]
+"""A p value for each pair of rows (i, j), i < j."""
 
 Law = Literal["by value", "as they are"]
 """Values are compared after `stabilised`, or unchanged (shares attained, which can leave [0, 1])."""
@@ -72,10 +74,23 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
             0.
         law: see `Law`.
     """
+    return _ranks(rows, p_values(rows, trials=trials, law=law), higher=higher)
+
+
+def ranks_and_best(
+    rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law = "by value"
+) -> tuple[list[Rank], list[bool]]:
+    """What `ranks` and `may_be_best` give for these rows; all pairs are tested once."""
+    found = p_values(rows, trials=trials, law=law)
+    changed = stabilised(rows, trials=trials, law=law)
+    return _ranks(rows, found, higher=higher), _may_be_best(changed, found, higher=higher)
+
+
+def _ranks(rows: Sequence[BySeed], found: PValues, *, higher: bool) -> list[Rank]:
     sign = 1.0 if higher else -1.0
     means = [sign * mean(list(row.values())) for row in rows]
     better, worse = [0] * len(rows), [0] * len(rows)
-    apart = significant_pairs(rows, trials=trials, law=law)
+    apart = _significant(found)
     for i, j in apart:
         first, second = (i, j) if means[i] > means[j] else (j, i)
         worse[first] += 1
@@ -90,7 +105,10 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
 
 def significant_pairs(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> set[tuple[int, int]]:
     """Pairs of rows that differ significantly, as positions (i, j), i < j; if all rows are equal, 95 % of tables have none."""
-    found = p_values(rows, trials=trials, law=law)
+    return _significant(p_values(rows, trials=trials, law=law))
+
+
+def _significant(found: PValues) -> set[tuple[int, int]]:
     return {place for place, falls in zip(found, holm(list(found.values())), strict=True) if falls}
 
 
@@ -106,18 +124,21 @@ def may_be_best(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law:
         rows, trials, law: as for `p_values`.
         higher: whether higher is better.
     """
+    return ranks_and_best(rows, higher=higher, trials=trials, law=law)[1]
+
+
+def _may_be_best(changed: Sequence[BySeed], found: PValues, *, higher: bool) -> list[bool]:
     sign = 1.0 if higher else -1.0
-    changed = stabilised(rows, trials=trials, law=law)
-    kept = [True] * len(rows)
-    for (i, j), p in p_values(rows, trials=trials, law=law).items():
-        if p / 2 <= (1 - CONFIDENCE) / (len(rows) - 1):
+    kept = [True] * len(changed)
+    for (i, j), p in found.items():
+        if p / 2 <= (1 - CONFIDENCE) / (len(changed) - 1):
             common = changed[i].keys() & changed[j].keys()
             ahead = sign * sum(changed[i][seed] - changed[j][seed] for seed in common)
             kept[j if ahead > 0 else i] = False
     return kept
 
 
-def p_values(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> dict[tuple[int, int], float]:
+def p_values(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> PValues:
     """Uncorrected p values of the moderated test, for pairs of rows (i, j), i < j, with two common seeds."""
     least = 1 / (4 * trials) if trials else 0.0
     changed = stabilised(rows, trials=trials, law=law)

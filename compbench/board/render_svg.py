@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
+from html import escape
 
 from compbench.board.groups import Section
 from compbench.board.notation import by_section, heading, number
@@ -43,7 +43,8 @@ def _panel(section: Section, rows: Sequence[BoardRow], among: Sequence[Section],
     scale = (WIDTH - LABEL - VALUES) / max(largest, 1e-12)
     rows = sorted(rows, key=lambda row: row.parts.total if row.parts else 0.0)
     primary = clean(rows[0].primary.replace("_", " "))
-    title = f'<text x="8" y="{top + 16}" font-weight="bold">{escape(heading(section, among))}: {escape(primary)}</text>'
+    words = f"{heading(section, among)}: {primary}"
+    title = f'<text x="8" y="{top + 16}" font-weight="bold">{escape(words, quote=False)}</text>'
     lines = "".join(_bar(row, top + TITLE + LINE * index, scale) for index, row in enumerate(rows))
     floors = [cell.floor for row in rows if (cell := row.scores.get(row.primary)) and cell.floor is not None]
     if floors:
@@ -61,7 +62,7 @@ def _bar(row: BoardRow, top: int, scale: float) -> str:
     label = clean(row.label)
     label = label if len(label) <= 58 else label[:57] + "…"
     return (
-        f'<text x="{LABEL - 6}" y="{top + 10}" text-anchor="end">{escape(label)}</text>'
+        f'<text x="{LABEL - 6}" y="{top + 10}" text-anchor="end">{escape(label, quote=False)}</text>'
         f'<rect x="{LABEL}" y="{top}" width="{min(total, inference):.1f}" height="{LINE - 5}" fill="{INFERENCE}"/>'
         f'<rect x="{LABEL + low:.1f}" y="{top}" width="{high - low:.1f}" height="{LINE - 5}" fill="{fill}"/>'
         f'<text x="{LABEL + high + 6:.1f}" y="{top + 10}">{number(row.parts.inference)} '

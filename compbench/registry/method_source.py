@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 from pydantic import Field, create_model
 
 from compbench.api.interfaces import MethodSettings
-from compbench.registry.registry import FUNCTIONS, Entry
+from compbench.registry.registry import FUNCTIONS, Entry, tree_of
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 
@@ -165,7 +165,7 @@ def _given(entry: Entry) -> dict[str, ast.expr]:
 
 @lru_cache(maxsize=256)
 def _given_in(tree: ast.Module, name: str) -> dict[str, ast.expr]:
-    for node in ast.walk(tree):
+    for node in _calls_and_assignments(tree):
         if isinstance(node, ast.Call):
             given = _arguments(node)
             if _name(node.func) == "replace" and node.args and isinstance(node.args[0], ast.Call):
@@ -175,6 +175,12 @@ def _given_in(tree: ast.Module, name: str) -> dict[str, ast.expr]:
                 if _settings(list(given.values())) is not None:
                     return given
     return {}
+
+
+@lru_cache(maxsize=256)
+def _calls_and_assignments(tree: ast.Module) -> tuple[ast.Call | ast.Assign, ...]:
+    """All calls and assignments of a file, which are searched for each method in it."""
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.Assign))
 
 
 def _arguments(call: ast.Call) -> dict[str, ast.expr]:
@@ -188,7 +194,7 @@ def _settings(given: Sequence[ast.expr]) -> ast.expr | None:
 
 def _given_to(tree: ast.Module, name: str) -> dict[str, ast.expr]:
     """Arguments of the call that is assigned to a name."""
-    for node in ast.walk(tree):
+    for node in _calls_and_assignments(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and name in map(_name, node.targets):
             return {f"{name} {key}" if " " in key else key: value for key, value in _arguments(node.value).items()}
     return {}
@@ -268,15 +274,6 @@ def _name(node: ast.AST) -> str:
 def _tree(file: Path) -> ast.Module:
     """A file's tree, parsed again when the file has changed, as between edits in a notebook."""
     try:
-        state = file.stat()
-    except OSError:
-        return ast.Module([], [])
-    return _parsed(file, state.st_mtime_ns, state.st_size)
-
-
-@lru_cache(maxsize=256)
-def _parsed(file: Path, mtime_ns: int, size: int) -> ast.Module:
-    try:
-        return ast.parse(file.read_text("utf-8"))
+        return tree_of(file)
     except (OSError, SyntaxError, ValueError):
         return ast.Module([], [])

@@ -96,6 +96,7 @@ class Registry:
         self._files, self._defined = files, defined
         self._entries: dict[Kind, tuple[Entry, ...]] = {}
         self._loaded: dict[Entry, LoadResult] = {}
+        self._hooks: dict[tuple[Kind, str], tuple[ModuleType, dict[str, Any]]] = {}
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
         """Everything of a kind, sorted by name, without importing any of it."""
@@ -156,7 +157,7 @@ class Registry:
         try:
             module = _import(entry)
             _check_api(module)
-            return LoadResult(entry, "ok", "", _hooked(module, entry))
+            return LoadResult(entry, "ok", "", self._hooked(module, entry))
         except ModuleNotFoundError as error:
             return LoadResult(entry, *_missing(error, entry))
         except CompbenchError as error:
@@ -165,6 +166,16 @@ class Registry:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
             return LoadResult(entry, "broken", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+
+    def _hooked(self, module: ModuleType, entry: Entry) -> object:
+        """What the module's hook returns under the entry point's name; an installed module's hook is called only once."""
+        known, by_name = self._hooks.get((entry.kind, entry.module), (None, {}))
+        if known is not module or entry.version == "file":
+            by_name = _offered(module, entry)
+            self._hooks[entry.kind, entry.module] = module, by_name
+        if entry.name in by_name:
+            return by_name[entry.name]
+        raise CompbenchError(f"{entry.module} offers {', '.join(sorted(by_name))}, not '{entry.name}': rename one.")
 
 
 def _state_of_path() -> tuple[tuple[str, int], ...]:
@@ -273,13 +284,35 @@ class _Source(NamedTuple):
 def _source(file: Path) -> _Source:
     """A source file, parsed completely, so that a syntax error is found without an import."""
     try:
-        text = file.read_text("utf-8")
-        tree = ast.parse(text, file.name)
+        tree, has_family = _parsed(file)
     except (SyntaxError, ValueError, OSError) as error:
         return _Source(problem=f"{type(error).__name__}: {error}")
-    nodes = ast.walk(tree) if re.search(r"\bfamily\s*=", text) else ()  # walking a file takes half as long as parsing it
+    nodes = ast.walk(tree) if has_family else ()  # walking a file takes half as long as parsing it
     calls = tuple(node for node in nodes if isinstance(node, ast.Call) and _called(node) in TASK_MAKERS)
     return _Source(ast.get_docstring(tree) or "", "", calls)
+
+
+def tree_of(file: Path) -> ast.Module:
+    """A file's tree, parsed again when the file has changed.  Raises OSError, SyntaxError or ValueError: it does not parse."""
+    return _parsed(file).tree
+
+
+class _Parsed(NamedTuple):
+    """A file's tree, and whether its text may give a task's family."""
+
+    tree: ast.Module
+    has_family: bool
+
+
+def _parsed(file: Path) -> _Parsed:
+    state = file.stat()
+    return _parsed_at(file, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=256)  # all files of compbench take 10 MB
+def _parsed_at(file: Path, mtime_ns: int, size: int) -> _Parsed:
+    text = file.read_text("utf-8")
+    return _Parsed(ast.parse(text, file.name), bool(re.search(r"\bfamily\s*=", text)))
 
 
 def _called(call: ast.Call) -> str:
@@ -306,8 +339,8 @@ def _check_api(module: ModuleType) -> None:
         raise CompbenchError(f"written for COMPBENCH_API {wanted}, this compbench has {API_VERSION}; update the older one.")
 
 
-def _hooked(module: ModuleType, entry: Entry) -> object:
-    """What the module's hook returns under the entry point's name."""
+def _offered(module: ModuleType, entry: Entry) -> dict[str, Any]:
+    """What the module's hook returns, by name."""
     import pluggy
 
     from compbench.api import hookspecs
@@ -328,9 +361,7 @@ def _hooked(module: ModuleType, entry: Entry) -> object:
     by_name = {value.name: value for value in values}
     if len(by_name) < len(values):
         raise CompbenchError(f"{entry.module} returns two {entry.kind} with the same name.")
-    if entry.name in by_name:
-        return by_name[entry.name]
-    raise CompbenchError(f"{entry.module} offers {', '.join(sorted(by_name))}, not '{entry.name}': rename one.")
+    return by_name
 
 
 def _class_of(kind: Kind) -> type:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from compbench.api.schemas import RECORD_FORMAT, Record
 from compbench.system.errors import CompbenchError, first_of
@@ -18,7 +19,7 @@ from compbench.system.files import Json, nesting
 
 MAX_RECORD_BYTES = 4 * 2**20
 """A record has some kilobytes; a larger file is not a record."""
-MAX_NESTING = 200
+MAX_NESTING = 201
 """Greatest depth of nested lists and objects, as in pydantic's reader; the limit of Python's reader depends on the free stack."""
 DIGEST = b'\n "digest": "'
 """The line with the digest begins like this.  No string of a record holds a line break, and no nested name begins a line."""
@@ -26,8 +27,8 @@ INDENTED = 8
 """The last format with one line per nested value, in which a cell of a heat map took five lines."""
 FIELDS_SINCE = 8
 """The oldest format that is read without a migration.  An optional new field leaves it as it is; any other change raises it."""
-PRESENT = tuple(f'\n "format": {number},'.encode() for number in range(FIELDS_SINCE, RECORD_FORMAT + 1))
-"""A record with one of these lines has today's fields."""
+PRESENT = re.compile(rf'\n "format": ({"|".join(map(str, range(FIELDS_SINCE, RECORD_FORMAT + 1)))}),'.encode())
+"""A record with such a line has today's fields."""
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
 """Control characters, line separators, and marks that reorder or hide text; they are removed from a record's text."""
@@ -85,9 +86,7 @@ def parse(content: bytes) -> Record:
     try:
         if (record := _of_present_fields(content)) is not None:
             return record
-        if nesting(content) > MAX_NESTING:
-            raise CompbenchError(f"is nested deeper than {MAX_NESTING} levels, which no record is.")
-        raw: Json = json.loads(content, parse_constant=_refused)
+        raw = _loaded(content)
         number = raw.get("format") if isinstance(raw, dict) else None
         if not isinstance(raw, dict) or not isinstance(number, int):
             raise CompbenchError("is not a record: it has no format number.")
@@ -97,6 +96,16 @@ def parse(content: bytes) -> Record:
         raise CompbenchError(f"is not a record: {first_of(error)}.") from error
     except ValueError as error:
         raise CompbenchError(f"is not JSON: {str(error)[:120]}.") from error
+
+
+def _loaded(content: bytes) -> Json:
+    """The JSON value in some bytes.  Raises CompbenchError: it is nested too deeply; ValueError: it is not JSON, and why."""
+    try:
+        return from_json(content, allow_inf_nan=False)  # a third of the time of Python's reader, and it ends at MAX_NESTING
+    except ValueError:
+        if nesting(content) > MAX_NESTING:
+            raise CompbenchError(f"is nested deeper than {MAX_NESTING} levels, which no record is.") from None
+        return json.loads(content, parse_constant=_refused)
 
 
 def _refused(constant: str) -> None:
@@ -115,7 +124,7 @@ def dump(record: Record) -> bytes:
 def _of_present_fields(content: bytes) -> Record | None:
     """The fast path, for bytes as they were written; None for anything else, which the slow path explains."""
     bare, digest = _undigested(content)
-    if not any(line in bare for line in PRESENT) or not digest or _digest(bare) != digest:
+    if not digest or not PRESENT.search(bare) or _digest(bare) != digest:
         return None
     if b"NaN" in bare or b"Infinity" in bare:  # pydantic takes them in settings; in a text they are fine
         return None

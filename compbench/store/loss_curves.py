@@ -129,7 +129,8 @@ def unrecovered_spike(curve: LossCurve) -> str:
 
     A step too long for the network causes such a loss spike, and samples of such a fit say little about its method.
     """
-    if min(curve.loss) <= 0:
+    least = min(curve.loss)
+    if least <= 0 or max(curve.loss) < RISE * least or curve.loss[-1] <= LASTING * least:  # all but a few curves end here
         return ""
     before = accumulate(curve.loss[:-1], min)
     rises = [(later / low, low, step) for low, later, step in zip(before, curve.loss[1:], curve.steps[1:], strict=True)]

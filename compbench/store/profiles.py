@@ -195,8 +195,10 @@ class Costs:
         self._kinds = kinds
         self._hardware = _chosen(every, hardware)
         self._found: dict[str, list[CostProfile]] = defaultdict(list)
+        self._measured: set[tuple[str, str]] = set()
         for profile in every:
             if profile.hardware == self._hardware:
+                self._measured.add((profile.spec.method, profile.spec.preset))
                 for key in self._keys(profile.spec, default=True):
                     self._found[key].append(profile)
         for several in (own for own in self._found.values() if len(own) > 1):
@@ -213,6 +215,8 @@ class Costs:
             default: the method ran at its version's default settings, so a measurement of another version may be used.
         """
         spec = record.spec
+        if (spec.method, spec.preset) not in self._measured:
+            return None  # most records of other presets, known without their keys
         found = next((known for key in self._keys(spec, default=default) if (known := self._found.get(key))), None)
         if found is None:
             return None

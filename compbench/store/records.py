@@ -29,9 +29,8 @@ RESERVED = ".reserved"
 GAP = 8
 """The attempts of a run end where this many numbers in a row have no file; a deleted attempt leaves a gap."""
 
-MOST_FIELD_SETS = 1000
-"""At most this many sets of field names are shared between records; all published records have a few dozen."""
-_FIELD_SETS: dict[frozenset[str], set[str]] = {}
+_FIELD_SETS: dict[tuple[type[BaseModel], int], set[str]] = {}
+"""The set of field names that parts of a type with this number of fields share; published records have one for each number."""
 
 T = TypeVar("T")
 
@@ -64,11 +63,9 @@ def _share_field_sets(record: Record) -> None:
     profile, spec = record.profile, record.spec
     places: tuple[BaseModel, ...] = (record.environment, record.code, record.plugin, *record.artifacts, *record.losses)
     for part in (record, spec, spec.budget, profile, *profile.stages, *record.scores, *places):
-        own = part.model_fields_set
-        known = _FIELD_SETS.get(frozenset(own))
-        if known is None and len(_FIELD_SETS) < MOST_FIELD_SETS:
-            _FIELD_SETS[frozenset(own)] = own
-        elif known is not None:
+        own = part.__pydantic_fields_set__
+        known = _FIELD_SETS.setdefault((type(part), len(own)), own)
+        if known == own:
             object.__setattr__(part, "__pydantic_fields_set__", known)  # frozen, and a copy of a part copies its set
 
 

@@ -13,6 +13,7 @@ from compbench.api.schemas import RECORD_FORMAT, Record
 from compbench.board import notation
 from compbench.board.aggregate import rows
 from compbench.board.catalogue import TaskFacts
+from compbench.board.groups import section_of
 from compbench.board.notation import heading
 from compbench.board.statistics import sample_std
 from compbench.store.format import dump
@@ -96,6 +97,17 @@ def test_a_changed_budget_or_task_is_said_by_the_title_even_where_no_row_differs
     assert heading(row.section, [row.section]) == "shapes3d-heavy, quick with size=16, train_steps=700, built-in data"
     (plain,) = rows([record(task_settings={"size": 28})], catalogue={"shapes3d-heavy": TaskFacts("", {"size": 28})})
     assert heading(plain.section, [plain.section]) == "shapes3d-heavy, quick, built-in data"
+
+
+def test_a_setting_of_another_type_than_its_default_is_said() -> None:
+    known = {"some": TaskFacts("", {"size": 1, "name": "a", "axes": [1, 2]})}
+
+    def changed(**settings: object) -> tuple[str, ...]:
+        return section_of(record(task="some", task_settings=settings), known).changed
+
+    assert changed(size=1, name="a", axes=[1, 2]) == changed(name="a") == changed() == ()
+    assert changed(size=True, name="a") == ("size=true",)
+    assert changed(size=1.0, axes=[1, 3], other=None) == ("axes=[1,3]", "other=null", "size=1.0")
 
 
 def test_of_a_task_that_is_not_installed_every_setting_is_said() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from compbench.api.interfaces import Method, MethodSettings
+from compbench.registry import registry
 from compbench.registry.registry import CLASSES, Registry, _check_classes
 from compbench.system.errors import CompbenchError
 
@@ -28,7 +29,7 @@ def test_list_and_help_import_no_torch_numpy_or_pandas() -> None:
 def test_tasks_and_metrics_are_loaded_without_torch_or_numpy() -> None:
     """The parent of runs, the board and `info` load them in a process that needs neither."""
     code = (
-        "import sys\nfrom compbench.registry.registry import CLASSES, Registry\nregistry = Registry()\n"
+        "import sys\nfrom compbench.registry.registry import Registry\nregistry = Registry()\n"
         "print([registry.load(kind, name).name for kind in ('tasks', 'metrics') for name in registry.names(kind)"
         " if {'torch', 'numpy', 'scipy'} & sys.modules.keys()])"
     )
@@ -151,3 +152,13 @@ def test_a_registry_loads_a_sound_plugin_once_and_a_file_each_time(plugin) -> No
     assert registry.load("tasks", "gmm-id") is registry.load("tasks", "gmm-id")
     name = file.stem.replace("_", "-")
     assert registry.load("methods", name) is not registry.load("methods", name)
+
+
+def test_the_hook_of_a_module_with_several_tasks_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    offered = registry._offered
+    monkeypatch.setattr(registry, "_offered", lambda module, entry: called.append(entry.name) or offered(module, entry))
+    known = Registry()
+    several = [entry for entry in known.entries("tasks") if entry.module == "compbench.tasks.constraints"]
+    assert [known.attempt(entry).value.name for entry in several] == [entry.name for entry in several]
+    assert (len(several) > 2, len(called)) == (True, 1)
