@@ -82,7 +82,6 @@ def _draw_no_constants_of_modules() -> None:
 
 def _keep_what_lives() -> None:
     """Take modules and tests out of later collections of garbage: each walks through all that lives, for 0.3 to 0.9 seconds."""
-    gc.collect()
     gc.freeze()
 
 

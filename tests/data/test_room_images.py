@@ -121,12 +121,12 @@ def test_wrong_shapes_and_values_are_refused(renderer: RoomsRenderer, objects, s
         renderer(objects, styles)
 
 
-def test_a_damaged_cache_is_made_again_and_other_buffers_are_refused(renderer: RoomsRenderer, tmp_path) -> None:
+def test_a_damaged_cache_is_made_again_and_other_buffers_are_refused(tmp_path) -> None:
     ctx = TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, Source("embedded", "", ""))
-    first = cached_renderer(32, ctx)
+    first = cached_renderer(8, ctx)
     (file,) = tmp_path.rglob("*.safetensors")
     file.write_bytes(b"damaged")
-    again = cached_renderer(32, ctx)
+    again = cached_renderer(8, ctx)
     assert all(torch.equal(first.buffers()[name], again.buffers()[name]) for name in first.buffers())
     with pytest.raises(CompbenchError, match="not buffers"):
         RoomsRenderer.from_buffers({"ground": torch.zeros(1, 5, 4)})

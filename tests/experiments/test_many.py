@@ -143,6 +143,7 @@ def test_a_step_of_many_networks_is_one_graph_that_learns_what_torch_s_optimiser
             nets = [low_rank(seed, weights) for seed, weights in enumerate(WEIGHTS)]
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
+                warnings.filterwarnings("ignore", category=ResourceWarning)  # of files of other tests, once they are collected
                 warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0")
                 together(nets, penalised_loss, WEIGHTS, ctx)
         found.append([net(PLACES) for net in nets])

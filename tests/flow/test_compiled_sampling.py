@@ -22,7 +22,7 @@ from compbench.flow import compiled_sampling
 from compbench.flow.compilation import HOW
 from compbench.flow.compiled_sampling import COMPILE_FROM, CompiledSampling, networks
 from compbench.registry.registry import Registry
-from compbench.runner import referee
+from compbench.runner import contestant, referee
 from compbench.runner.messages import WARM_UP
 from compbench.runner.one_run import run
 from compbench.runner.referee import CheckedSampler
@@ -36,9 +36,9 @@ REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
 TINY = {tiny.name: tiny for tiny in (*PROBLEMS, OBJECTS)}
 QUICK = {
-    **{"factored": "silos", "ddm": "silos", "naive-ode": "perturbation", "fkc": "silos", "low-rank": "trajectory"},
+    **{"factored": "silos", "naive-ode": "perturbation", "fkc": "silos"},
 }
-"""Networks alone, stacked and of scores, each as one sampler calls it; the slow list has the others."""
+"""A network alone and networks of scores, each as one sampler calls it; the slow list has the others, experts among them."""
 OF_KIND = {"vector": "silos", "image": "image", "trajectory": "trajectory"}
 OTHERS = {
     name: "objects" if "objects" in method.needs else OF_KIND[method.kinds[0]]
@@ -82,6 +82,7 @@ def check(name: str, kind: str, device: torch.device = CPU) -> None:
     sampling = CompiledSampling(model, lambda: HOW[device.type], least=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=ResourceWarning)  # of files of other tests, once they are collected
         warnings.filterwarnings("ignore", "Guards may run slower on Python 3.13.0")
         torch.testing.assert_close(sampling.warmed_up(samples, 1), plain, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(samples(), plain, rtol=1e-3, atol=1e-4)
@@ -232,7 +233,7 @@ def test_a_run_with_compiled_samples_says_so_and_scores_the_same(home: Path, mon
     def on_cpu(model: object, device: torch.device) -> CompiledSampling:
         return CompiledSampling(model, on_a_cpu, least=2)
 
-    monkeypatch.setattr(compiled_sampling, "compiled_sampling", on_cpu)
+    monkeypatch.setattr(contestant, "compiled_sampling", on_cpu)
     monkeypatch.setattr(referee, "CheckedSampler", lambda *a, **k: CheckedSampler(*a, **{**k, "warm_up": True}))
     compiled = run(request, in_process=True, force=True).record
     assert compiled.status == "ok", compiled.reason

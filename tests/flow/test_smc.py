@@ -113,8 +113,8 @@ def test_correction_approaches_the_target_as_particles_grow(trigger: float) -> N
     """gauss2d-nonfact-ood: naive 8.56, target 110 / 21 (theorem 1)."""
     variances = []
     for num_particles in (1, 4, 64):
-        x, generator = swarms(32_000 // max(num_particles, 8), num_particles)
-        settings = Settings(num_steps=200, resample_below=trigger)
+        x, generator = swarms(16_000 // max(num_particles, 8), num_particles)
+        settings = Settings(num_steps=150, resample_below=trigger)
         swarm, _ = feynman_kac(gaussians(1.1), VP, x, settings, generator)
         variances.append(pick(swarm, generator).var().item())
     assert variances[0] > variances[1] > variances[2]
@@ -139,15 +139,15 @@ def test_tempering_follows_the_divergence_term() -> None:
     """A single weight of 2: N(0, v)^2 = N(0, v / 2); the term (sum w - 1) f d shifts all weights alike."""
     laws = torch.tensor([4.0, 4.0])
     composed = of_members(lambda x, t: (-x / noised(laws, t))[None], (2.0,))
-    x, generator = swarms(1000, 64)
+    x, generator = swarms(1000, 48)
     swarm, _ = feynman_kac(composed, VP, x, Settings(num_steps=200, excess=1.0), generator)
     assert pick(swarm, generator).var().item() == pytest.approx(2.0, rel=0.1)
 
 
 def test_the_linear_path_reaches_the_same_target() -> None:
     path = LinearPath()
-    x, generator = swarms(900, 64)
-    settings = Settings(num_steps=200, edge=1e-3, last_noise=False)
+    x, generator = swarms(600, 48)
+    settings = Settings(num_steps=150, edge=1e-3, last_noise=False)
     swarm, _ = feynman_kac(gaussians(1.1, path), path, x, settings, generator)
     assert pick(swarm, generator).var().item() == pytest.approx(110 / 21, rel=0.12)
 
@@ -176,9 +176,9 @@ def test_a_tight_clip_binds_and_is_counted() -> None:
 
 
 def test_chunks_of_swarms_do_not_change_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = draw(lambda part: gaussians(1.1), VP, torch.randn(4000, 2), 4, Settings(50), torch.Generator().manual_seed(0))
-    monkeypatch.setattr("compbench.flow.smc.CPU_CHUNK", 4 * 2 * 100)
-    parts = draw(lambda part: gaussians(1.1), VP, torch.randn(4000, 2), 4, Settings(50), torch.Generator().manual_seed(0))
+    whole = draw(lambda part: gaussians(1.1), VP, torch.randn(2500, 2), 4, Settings(50), torch.Generator().manual_seed(0))
+    monkeypatch.setattr("compbench.flow.smc.CPU_CHUNK", 4 * 2 * 250)
+    parts = draw(lambda part: gaussians(1.1), VP, torch.randn(2500, 2), 4, Settings(50), torch.Generator().manual_seed(0))
     assert parts.x.shape == whole.x.shape
     assert parts.x.var().item() == pytest.approx(whole.x.var().item(), rel=0.12)
     assert parts.trace.distinct_ancestors == pytest.approx(whole.trace.distinct_ancestors, rel=0.05)
@@ -237,9 +237,9 @@ def test_known_entries_lead_the_others_to_the_conditional_law_of_a_gaussian(path
 
     composed = of_members(lambda x, t: score(x, t)[None], (1.0,))
     generator = torch.Generator().manual_seed(0)
-    x0 = torch.randn(4000, 2, generator=generator)
-    known = Known(torch.full((4000, 2), 1.5), torch.tensor([True, False]).expand(4000, 2))
-    settings = Settings(num_steps=100, edge=1e-3, last_noise=False)
+    x0 = torch.randn(2000, 2, generator=generator)
+    known = Known(torch.full((2000, 2), 1.5), torch.tensor([True, False]).expand(2000, 2))
+    settings = Settings(num_steps=60, edge=1e-3, last_noise=False)
     other = draw(lambda part: composed, path, x0, num_particles, settings, generator, known=known).x[:, 1]
     assert float(other.mean()) == pytest.approx(1.35, abs=0.06)
     assert float(other.std()) == pytest.approx(0.19**0.5, abs=0.06)
@@ -270,7 +270,7 @@ def test_in_64_dimensions_tempered_weights_reach_the_exact_product_and_the_plana
         "clipped": Settings(num_steps=100, clip=15.0, edge=1e-3, last_noise=False),
     }.items():
         generator = torch.Generator().manual_seed(0)
-        x = torch.randn(150, 32, D64, generator=generator)
+        x = torch.randn(100, 24, D64, generator=generator)
         swarm, trace = feynman_kac(composed, path, x, settings, generator)
         found[name] = (pick(swarm, generator), trace)
     exact, trace = found["tempered"]

@@ -168,16 +168,16 @@ def test_given_entries_lead_the_others_of_and(apart: float) -> None:
         precision = (float(at.alpha**2) * spread + float(at.sigma**2) * torch.eye(2, dtype=torch.float64)).inverse()
         return (at.alpha * means[:, None] - x) @ precision
 
-    x0, ends = noise(2000), levels(PATH, 200, 1e-5)
+    x0, ends = noise(2000), levels(PATH, 100, 1e-5)
     known = Known(torch.tensor([2.0, 0.0], dtype=torch.float64).expand_as(x0), torch.tensor([True, False]).expand_as(x0))
 
     def keep(x: Tensor, number: int) -> Tensor:
-        return known.on_path(x, x0, *((1.0, 0.0) if number == 199 else ends[number + 1][1:]))
+        return known.on_path(x, x0, *((1.0, 0.0) if number == 99 else ends[number + 1][1:]))
 
     x = follow_all(
         lambda x, t: torch.cat([tied(x, t)[:1], tied(x, t)]),
         everyone(2, 2000),
-        schedule(PATH, 200, 1e-5),
+        schedule(PATH, 100, 1e-5),
         x0,
         generator(1),
         ridge=0.01,
@@ -186,5 +186,5 @@ def test_given_entries_lead_the_others_of_and(apart: float) -> None:
         led=partial(given, path=PATH, known=known.with_particles()),
     )
     assert torch.equal(x[:, 0], known.values[:, 0])
-    assert x[:, 1].mean().item() == pytest.approx(1.6, abs=0.03)
-    assert x[:, 1].std().item() == pytest.approx(0.0 if apart else 0.6, abs=0.1 if apart else 0.03)
+    assert x[:, 1].mean().item() == pytest.approx(1.6, abs=0.05)
+    assert x[:, 1].std().item() == pytest.approx(0.0 if apart else 0.6, abs=0.1 if apart else 0.05)

@@ -129,7 +129,7 @@ def test_train_reaches_the_mean_of_each_condition() -> None:
         vector_net(),
         flow_matching_loss,
         TwoGaussians(),
-        budget(train_steps=600, batch_size=128, learning_rate=5e-3, ema_decay=0.98),
+        budget(train_steps=350, batch_size=128, learning_rate=5e-3, ema_decay=0.98),
         context(),
     )
     x0 = torch.randn(512, 2, generator=torch.Generator().manual_seed(1))

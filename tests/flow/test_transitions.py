@@ -152,9 +152,9 @@ def test_a_controlled_swarm_of_gaussians_has_even_weights_and_the_right_law(base
     step = controlled_step(
         members(base), None, PATH, 100, generator(1), edge=EDGE, num_pilots=pilots, ridge=1e-6, last_noise=True
     )
-    swarm, trace = drawn(step, 100, 3000, 16, resample_below=0)
+    swarm, trace = drawn(step, 100, 1500, 16, resample_below=0)
     assert trace.ess[-1] > 15.5
-    assert swarm.x[:, 0].var(0).tolist() == pytest.approx([variance] * 2, rel=0.08)
+    assert swarm.x[:, 0].var(0).tolist() == pytest.approx([variance] * 2, rel=0.1)
 
 
 def test_pilots_decide_alone() -> None:

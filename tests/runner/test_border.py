@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -316,32 +314,6 @@ class Sly(Method):
     record = attempt(home, file, task="gauss2d-fact-id")
     assert record.status == "ok", record.reason
     assert not record.oracle
-
-
-def test_a_module_of_a_standard_name_in_the_working_folder_is_no_ones(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "statistics.py").write_text("raise SystemExit('not the one you want')")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "compbench.cli.main",
-        "run",
-        "--method",
-        "mono",
-        "--task",
-        "blobs-iid",
-        "--preset",
-        "smoke",
-    ]
-    env = {**os.environ, "COMPBENCH_HOME": str(home)}
-    found = subprocess.run(
-        [*command, "--device", "cpu", "--threads", "1", "--dry-run"],  # both sides start, and load all that they need
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr
 
 
 def test_a_run_folder_that_is_a_file_fails_that_run_alone(home: Path) -> None:

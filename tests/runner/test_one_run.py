@@ -108,10 +108,13 @@ def compbench_methods():
 
 
 def test_two_seeds_differ_and_one_repeats_bit_for_bit_in_fresh_processes_whose_first_optimiser_imports_nothing(
-    home: Path, tmp_path: Path
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They take no module from the working folder either, whatever its name."""
     file = tmp_path / "trained.py"
     file.write_text(TRAINED)
+    (tmp_path / "statistics.py").write_text("raise SystemExit('not the one you want')")
+    monkeypatch.chdir(tmp_path)
 
     def made(seed: int, *, fresh: bool) -> Record:
         TEMPLATE.fresh = fresh

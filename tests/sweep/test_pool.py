@@ -49,8 +49,9 @@ def test_runs_side_by_side_share_the_cores_and_say_so(home: Path, plugin) -> Non
 
 def test_chained_runs_score_as_runs_with_processes_of_their_own(tmp_path: Path) -> None:
     facts = {"task": "gauss2d-nonfact-id", "preset": "smoke", "device": "cpu", "threads": 1, "home": str(tmp_path)}
-    asked = [RunRequest(method="fkc", seed=seed, overrides={"num_particles": 2}, **facts) for seed in (0, 1)]
-    asked.append(RunRequest(method="naive-ode", seed=1, **facts))
+    few = {"budget.train_steps": 20, "budget.sample_steps": 4}
+    asked = [RunRequest(method="fkc", seed=seed, overrides={**few, "num_particles": 2}, **facts) for seed in (0, 1)]
+    asked.append(RunRequest(method="naive-ode", seed=1, overrides=few, **facts))
     chained = work_through(asked, SweepOptions(slots=1, chain=True))
     assert [result.status for result in chained] == ["ok"] * 3
     alone = work_through(asked, SweepOptions(slots=1, force=True))

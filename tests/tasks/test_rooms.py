@@ -14,11 +14,13 @@ from compbench.tasks.rooms import Settings, choose, compbench_tasks, make_task
 SMALL = Settings(side=32, pictures=50)
 
 
-@pytest.fixture
-def ctx(tmp_path) -> TaskContext:
+@pytest.fixture(scope="module")
+def ctx(tmp_path_factory: pytest.TempPathFactory) -> TaskContext:
+    """Every task of a module draws by one renderer, which is kept in the cache."""
+    folder = tmp_path_factory.mktemp("rooms")
     metrics = {metric.name: metric for module in (image, shares) for metric in module.compbench_metrics()}
     source = Source("embedded", "rooms renderer", "renderer-1")
-    return TaskContext(torch.device("cpu"), "fp32", 0, tmp_path, tmp_path, source, "smoke", metrics=metrics)
+    return TaskContext(torch.device("cpu"), "fp32", 0, folder, folder, source, "smoke", metrics=metrics)
 
 
 def test_among_the_sources_the_target_is_both_objects() -> None:

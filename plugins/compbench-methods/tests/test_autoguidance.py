@@ -67,12 +67,12 @@ def test_whole_conditions_need_no_null_where_compositions_stand_around_a_base() 
 
 
 def test_the_weak_network_has_its_share_of_the_steps_and_fits_worse() -> None:
-    problem, reported = vector_problem(train_steps=400), []
+    problem, reported = vector_problem(train_steps=250), []
     torch.manual_seed(0)
     nets = autoguidance.fit(
         autoguidance.Settings(), problem, context(progress=lambda done, total: reported.append((done, total)))
     )
-    assert reported[-1] == (400, 400)
+    assert reported[-1] == (250, 250)
     asked = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).repeat(100, 1)
     request = Request(asked, torch.randn(400, 2, generator=torch.Generator().manual_seed(1)))
     off = {

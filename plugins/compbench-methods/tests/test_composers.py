@@ -50,7 +50,7 @@ def test_anchored_asks_for_seen_cells_alone_and_weights_that_sum_to_one() -> Non
 
 
 def fitted(module, **settings):
-    method, problem = module.compbench_methods()[0], vector_problem(train_steps=200, holdout=corners(), composed=(0, 1))
+    method, problem = module.compbench_methods()[0], vector_problem(train_steps=120, holdout=corners(), composed=(0, 1))
     torch.manual_seed(0)
     return method, method.fit(method.settings(**settings), problem, context())
 

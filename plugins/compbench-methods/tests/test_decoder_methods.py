@@ -56,7 +56,7 @@ def images_of(module, settings, asked: Problem, condition: torch.Tensor) -> torc
 def test_a_decoder_puts_each_bump_in_its_place(name: str) -> None:
     places = torch.cartesian_prod(torch.arange(N), torch.arange(N))
     settings = DECODERS[name].Settings(**({"entropy_weight": 0, "variance_weight": 0} if name == "low_rank" else {}))
-    made = images_of(DECODERS[name], settings, problem(400), places)
+    made = images_of(DECODERS[name], settings, problem(280), places)
     assert localise(made, places).both.float().mean() > 0.95
     assert (made - bumps(places, size=N, sigma=1.0)).square().mean() < 0.3 * bumps(places, size=N, sigma=1.0).square().mean()
 

@@ -10,6 +10,7 @@ from compbench.api.factors import Holdout
 from compbench.api.interfaces import Problem, Request
 from compbench.registry.registry import Registry
 
+REGISTRY = Registry()
 COMPOSING = {
     "slice-cfg": "holdout_weight",
     **dict.fromkeys(
@@ -19,14 +20,14 @@ COMPOSING = {
 
 
 def problem(guidance_weight: float) -> Problem:
-    whole = vector_problem(train_steps=12)
+    whole = vector_problem(train_steps=4)
     holdout = Holdout(whole.space, (0, 1), ((1, 1),))
     return replace(whole, holdout=holdout, composed=(0, 1), guidance_weight=guidance_weight)
 
 
 def drawn(name: str, asked: Problem, **settings):
     torch.manual_seed(0)
-    method, ctx = Registry().load("methods", name), context()
+    method, ctx = REGISTRY.load("methods", name), context()
     model = method.fit(method.settings(**settings), asked, context())
     request = Request(torch.tensor([[0, 1], [1, 0]] * 8), torch.randn(16, 2, generator=torch.Generator().manual_seed(1)))
     return method.sample(method.settings(**settings), model, request, ctx), ctx.notes
@@ -45,5 +46,5 @@ def test_a_composing_method_takes_the_tasks_weight_unless_given_its_own(name: st
 @pytest.mark.parametrize("name", ["centralised", "slice-cfg", "naive-ode"])
 def test_only_the_factors_that_the_holdout_is_about_are_guided(name: str) -> None:
     about_one = replace(problem(2.0), composed=(1,))
-    method = Registry().load("methods", name)
+    method = REGISTRY.load("methods", name)
     assert method.build(method.settings(), about_one).guidance.weights() == (1.0, 2.0)

@@ -77,6 +77,7 @@ def test_method_draws_images_of_the_right_shape(name, prediction) -> None:
     assert x.isfinite().all()
 
 
+@pytest.mark.slow  # `check` trains each of them too
 @pytest.mark.parametrize("name", ["mono", "factored"])
 def test_method_draws_the_image_that_is_asked_for(name) -> None:
     torch.manual_seed(0)
