@@ -54,6 +54,11 @@ function coverage(shownMethod, fits) {
 }
 
 const silos = row => row.timing && row.timing.silos;
+const middle = (row, place) => { const text = row.middle.split(" ")[place]; return text ? [Number(text.replaceAll(",", "")), text] : null; };
+const SEEDS = [
+  {key: "median", title: "median", of: row => middle(row, 0), hint: "of the seeds, of the score that ranks"},
+  {key: "worst", title: "worst", of: row => middle(row, 1), hint: "the worst seed, of the score that ranks"},
+];
 const COST = [
   {key: "trainFlops", title: "training FLOPs", of: row => row.timing && row.timing.trainFlops, hint: "of the whole fit, over all silos: equal steps are not equal cost", up: true, unknown: true},
   {key: "sampleFlops", title: "FLOPs/sample", of: row => row.timing && row.timing.sampleFlops, hint: "counted for two samples: each is charged half of what is done once a request", up: true, unknown: true},
@@ -70,7 +75,7 @@ const COST = [
 ];
 const scoresOf = board => board.columns.map((column, position) => ({...column, position, up: column.direction === "lower", title: `${column.split.replace(" combinations", "")} ${column.title}`.trim()}));
 function columnsOf(board) {
-  const all = [...scoresOf(board), ...COST.filter(column => column.unknown || board.rows.some(row => { const cell = column.of(row); return cell && cell[0] !== null; }))];
+  const all = [...scoresOf(board), ...[...SEEDS, ...COST].filter(column => column.unknown || board.rows.some(row => { const cell = column.of(row); return cell && cell[0] !== null; }))];
   const primary = all.find(c => c.primary), twin = primary && all.find(c => c.key === primary.key.replace(/^(heldout|all)_/, "seen_") && c !== primary);
   const timed = board.rows.some(row => row.timing?.samples[0] != null);
   const usual = new Set([primary?.key, twin?.key, "trainFlops", timed ? "samples" : "sampleFlops", "parameters"].filter(Boolean));
@@ -124,7 +129,7 @@ function bodyRow(board, row, columns, axis, folds) {
   if (!row.seeds) { tr.append(make("td", {class: "broken", colspan: columns.length + 2}, ...row.failures.map(text => make("div", {}, make("bdi", {}, text))))); return tr; }
   const cell = row.cells[primary], drawn = axis && cell && cell.length > 1;
   const [first, rest] = leading(columns);
-  tr.append(...first.map(column => scoreCell(column, row)), make("td", {class: "forest"}, drawn ? forest(row, cell, axis, `${label(row)}: ${cell[1]}${row.span ? `, 95 % interval ${row.span}` : ", one seed"}`) : ""));
+  tr.append(...first.map(column => scoreCell(column, row)), make("td", {class: "forest"}, drawn ? forest(row, cell, axis, `${label(row)}: ${cell[1]}${row.middle ? `, median ${row.middle.replace(" ", ", worst ")}` : ""}${row.span ? `, 95 % interval ${row.span}` : ", one seed"}`) : ""));
   tr.append(...rest.map(column => column.position === undefined ? costCell(column, row) : scoreCell(column, row)), seedsCell(row));
   return tr;
 }

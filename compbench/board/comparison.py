@@ -21,7 +21,7 @@ from compbench.board.notation import SMOKE, in_one_place
 from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
-from compbench.board.view import STATE_WORDS, state
+from compbench.board.view import SAMPLES, STATE_WORDS, state
 from compbench.registry.declared import kind_of_data
 from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
 from compbench.store.profiles import Costs
@@ -116,7 +116,10 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
 
 def _standings(section: Section, rows: Sequence[BoardRow]) -> list[str]:
     """How a board of these two rows alone ranks them; one of all methods, which compares all at once, may rank them otherwise."""
-    found = [f"of these two alone {row.label}: {STATE_WORDS[state(row)]}" for row in rows if row.kind == "run"]
+    running = [row for row in rows if row.kind == "run"]
+    found = [f"of these two alone {row.label}: {STATE_WORDS[state(row)]}" for row in running]
+    if len(running) == 2 and all(len(row.seeds) > 1 and state(row) == "unranked" for row in running):
+        found = ["of these two alone neither can be ranked: runs of one method differ as much as the two methods"]
     return [*([SMOKE] if section.preset == "smoke" else []), *found]
 
 
@@ -218,6 +221,7 @@ def _costs(a: Sequence[Record], b: Sequence[Record], costs: Costs) -> tuple[Cost
         "evaluations a sample": counted("evaluations_per_sample"),
         "FLOPs of the fit": [found and found.train_flops for found in times],
         "FLOPs a sample": [found and found.sample_flops for found in times],
+        f"FLOPs of fit and {SAMPLES:,} samples": [found and found.flops(SAMPLES) for found in times],
         "bytes sent per silo": [found.silos.bytes_out if found and found.silos else None for found in times],
     }
     if times[0] and times[1] and times[0].hardware == times[1].hardware != "":

@@ -105,7 +105,7 @@ def _draw(panel: Axes, question: Question, answer: Answer) -> None:
     panel.axvline(1, color=INK, linewidth=0.8, linestyle="--")
     panel.set_yticks(range(len(entries), 0, -1), [clean(entry.row.method) for entry in entries])
     title = f"{question.asked.title}, {answer.label}" if answer.label else question.asked.title
-    panel.set_title(f"{title}: {answer.verdict}" if answer.verdict else title, loc="left", fontweight="bold")
+    panel.set_title(f"{title}: {answer.verdict_words}" if answer.verdict else title, loc="left", fontweight="bold")
     panel.set_xticks([0, 1], ["ignores request", "real data"])
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.tick_params(length=0)

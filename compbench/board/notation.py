@@ -143,12 +143,17 @@ def open_ranks(rank: Rank | None) -> str:
 
 def standing_words(found: Standing, num_tasks: int) -> str:
     """An aggregate score in words: 0.71 (0.66 to 0.75), or 0.71 on 3 of 6 if it is incomplete."""
-    text = f"{found.mean:.2f}"
+    text = share_words(found.mean)
     if found.num_tasks < num_tasks:
         return f"{text} on {found.num_tasks} of {num_tasks}"
     if found.interval is None:
         return f"{text} (one seed)" if found.state == "one seed" else text
-    return f"{text} ({found.interval.low:.2f} to {found.interval.high:.2f})"
+    return f"{text} ({share_words(found.interval.low)} to {share_words(found.interval.high)})"
+
+
+def share_words(share: float) -> str:
+    """A share attained with two decimals; a small loss is 0.00 and not -0.00."""
+    return f"{round(share, 2) + 0.0:.2f}"
 
 
 def discriminability_words(found: Discriminability | None) -> str:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from compbench.api.context import PRESETS
 from compbench.board.families import Contest, Family
 from compbench.board.findings import findings
-from compbench.board.notation import open_ranks, standing_words
+from compbench.board.notation import open_ranks, share_words, standing_words
 from compbench.board.papers import PaperFigure
 from compbench.board.row import BoardRow
 from compbench.board.view import family_cost, family_rate, flop_words
@@ -79,7 +79,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
     return {
         "state": found.state,
         "mean": round(found.mean, 4),
-        "text": f"{round(found.mean, 2) + 0.0:.2f}",
+        "text": share_words(found.mean),
         "words": standing_words(found, len(family.sections)),
         "low": None if low is None else round(low, 4),
         "high": None if high is None else round(high, 4),

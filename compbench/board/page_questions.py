@@ -62,6 +62,8 @@ def _answer(answer: Answer, places: Places) -> dict[str, Json]:
         "about": LABELS.get(answer.label, ""),
         "board": board,
         "verdict": answer.verdict,
+        "far": answer.way,
+        "meaning": clean(answer.meaning),
         "real": answer.real,
         "unit": list(answer.unit),
         "crossing": found and [index[id(found.kept.row)], index[id(found.out.row)], found.words],

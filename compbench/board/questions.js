@@ -20,8 +20,10 @@ const TFLOP = "1 TFLOP = 10¹² additions or multiplications of numbers; 1 GFLOP
 const term = (text, told, more) => make("span", {class: "term", title: told, ...more}, text);
 // What an entry costs; where the pointer rests, the speed that was measured.
 function price(answer, entry, short) {
-  const {timing} = rowOf(answer, entry), rate = timing && timing.samples[0] !== null && timing.hardware ? `; ${entry.time ? `about ${entry.time}` : "not timed as a whole"} and ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
-  return term(short ? tera(entry) : costOf(entry), `${costOf(entry)}; ${TFLOP}; for the training and 10,000 samples${rate}`);
+  const {timing} = rowOf(answer, entry), flop = text => /[a-z]$/i.test(text) ? `${text}FLOP` : `${text} FLOP`;
+  const parts = timing && entry.flops !== null ? `: ${flop(timing.trainFlops[1])} for the training and ${flop(timing.sampleFlops[1])} for each of 10,000 samples` : "; for the training and 10,000 samples";
+  const rate = timing && timing.samples[0] !== null && timing.hardware ? `; ${entry.time ? `about ${entry.time}` : "not timed as a whole"} and ${timing.samples[1]} samples/s on ${timing.hardware}` : "";
+  return term(short ? tera(entry) : costOf(entry), `${costOf(entry)}${parts}; ${TFLOP}${rate}`);
 }
 
 // Seeds as dots between ignoring the request (tick) and real data (dashed); the bar is the interval; hollow dots are shown to be worse, squares are not ranked.
@@ -41,7 +43,7 @@ function strip(answer, entry, width, low, height = 19) {
 const lowest = entries => Math.max(-.4, Math.min(0, ...entries.flatMap(e => e.shares))) - .05;
 
 function verdictTag(answer) {
-  return answer.verdict ? make("span", {class: `verdict v-${answer.verdict.replaceAll(" ", "-")}`, title: `${answer.verdict}: ${data.verdicts[answer.verdict] || ""}`}, answer.verdict) : "";
+  return answer.verdict ? make("span", {class: `verdict v-${answer.verdict.replaceAll(" ", "-")}`, title: answer.meaning}, answer.far ? `${answer.verdict} ${answer.far}` : answer.verdict) : "";
 }
 function answerBlock(answer, shown, one, count, headed) {
   const filtered = answer.entries.filter(e => shown(rowOf(answer, e).method)), narrowed = filtered.length < answer.entries.length;
@@ -122,7 +124,7 @@ const listOf = (kind, pairs) => make("dl", {class: kind}, ...pairs.map(([word, t
 // What the signs on the cards mean; only of those that stand there.
 function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
-  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["may be best", "no other is significantly better; seeds that vary much prove less"], ["dots", `one a seed, from ignoring the request (tick) to real data (dashed)${beyond ? " and by chance beyond" : ""}; bar: 95 % interval that allows for a failed seed`], ...units, ["TFLOP", `10¹² operations, of training and 10,000 samples${viewNow().pace ? `; ${viewNow().pace}` : ""}; bold: cheapest`]]);
+  return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["may be best", "no other is significantly better; seeds that vary much prove less"], ["dots", `one a seed, from ignoring the request (tick) to real data (dashed)${beyond ? " and by chance beyond" : ""}; bar: 95 % interval that allows for a failed seed`], ...units, ["TFLOP", `10¹² operations, of training and 10,000 samples (hover: each)${viewNow().pace ? `; ${viewNow().pace}` : ""}; bold: cheapest`]]);
 }
 // The cards, and after each few of them one line for each method that stands there for the first time.
 function cards(questions, shown) {

@@ -285,6 +285,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
         "state": state(row) if row.kind != "ablation" else "ablation",
         "interval": [_short(span.low), _short(span.high)] if span else None,
         "span": f"{number(span.low)} to {number(span.high)}" if span else "",
+        "middle": f"{number(row.fits.median)} {number(row.fits.worst)}" if row.fits and len(row.seeds) > 1 else "",
         "records": _prefixed(row.records),
         "timing": _timing(row.timing),
         "parameters": [row.parameters, count(row.parameters)],

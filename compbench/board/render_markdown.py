@@ -13,7 +13,7 @@ from compbench.board.notation import MARK, SPLIT_TITLES, by_section, columns, di
 from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.scale import real_of
-from compbench.board.view import STATE_WORDS, Entry, View, answer_of, verdict
+from compbench.board.view import STATE_WORDS, Answer, Entry, View, answer_of, verdict
 from compbench.store.format import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
@@ -56,11 +56,11 @@ def to_markdown(
         section, *others = tasks[task]
         title = "" if task not in asked else ": " + ", ".join(filter(None, (asked[task][0].title, asked[task][1])))
         parts.append(f"## {escape(heading(section, list(sections)) + title)}\n")
-        word = verdict(board, section)
+        answer = answer_of(section, sections[section], word=verdict(board, section))
         about = asked[task][0].about if task in asked else ""
-        parts.append(" ".join(filter(None, (f"**{word}.**" if word else "", about))))
+        parts.append(" ".join(filter(None, (f"**{answer.verdict_words}.**" if answer.verdict else "", about))))
         parts.append(f"{discriminability_words(board.discriminability.get(section))}\n")
-        parts.append(_table(section, sections[section], tuple(figures)))
+        parts.append(_table(answer, sections[section], tuple(figures)))
         if others:
             parts.append(f"Also: {', '.join(_links(others, list(sections)))}.\n")
     if chart:
@@ -82,16 +82,15 @@ def _links(others: Sequence[Section], among: Sequence[Section]) -> list[str]:
     ]
 
 
-def _table(section: Section, rows: Sequence[BoardRow], figures: tuple[PaperFigure, ...]) -> str:
-    known = columns(rows, [figure for figure in figures if figure.task == section.task])
+def _table(answer: Answer, rows: Sequence[BoardRow], figures: tuple[PaperFigure, ...]) -> str:
+    known = columns(rows, [figure for figure in figures if figure.task == answer.section.task])
     primary = next((column for column in known if column.primary), None)
     arrow = {"higher": " ↑", "lower": " ↓"}.get(primary.direction if primary else "", "")
     split = SPLIT_TITLES[primary.split].split(" ")[0] if primary else ""
     score = f"{split} {escape(primary.title)}".strip() + arrow if primary else "score"
     lines = [line(["method", "may be best", f"**{score}**", "cost", "notes"]), line(["---"] * 5)]
-    answer = answer_of(section, rows)
     lines += [line(_row(entry)) for entry in answer.entries]
-    for (paper, method), own in rows_of(figures, section.task).items():
+    for (paper, method), own in rows_of(figures, answer.section.task).items():
         cited = paper_of(paper)
         for figure in (figure for score, figure in own.items() if primary and score.startswith(primary.key)):
             beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"

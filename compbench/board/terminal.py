@@ -9,11 +9,32 @@ from textwrap import wrap
 from compbench.board.families import Contest
 from compbench.board.findings import findings
 from compbench.board.groups import Section
-from compbench.board.notation import MARK, SMOKE, beyond, by_section, discriminability_words, heading, number, open_ranks
+from compbench.board.notation import (
+    MARK,
+    SMOKE,
+    WORSE,
+    beyond,
+    by_section,
+    discriminability_words,
+    heading,
+    number,
+    open_ranks,
+)
 from compbench.board.row import Board, BoardRow
 from compbench.board.scale import real_of
 from compbench.board.verdict import MEANINGS
-from compbench.board.view import STATE_WORDS, Answer, Entry, Question, View, answer_of, cost, flop_words, rank_commands
+from compbench.board.view import (
+    STATE_WORDS,
+    Answer,
+    Entry,
+    Question,
+    View,
+    answer_of,
+    cost,
+    flop_words,
+    rank_commands,
+    verdict,
+)
 from compbench.store.format import clean
 from compbench.system.errors import suggest
 
@@ -33,7 +54,7 @@ def overview(view: View, contest: Contest | None = None, width: int = 0) -> str:
         return ""
     lines = [["question", "may be best", "score of the first", "cheapest of them", "verdict"]]
     for question, answer in view.answers():
-        lines.append([_title(question, answer), _best(answer), _first(answer), _cheapest(answer), answer.verdict])
+        lines.append([_title(question, answer), _best(answer), _first(answer), _cheapest(answer), answer.verdict_words])
     title = f"Methods that may be best, preset {view.preset}: no other is shown to be better. Cost: training and 10,000 samples."
     over = dict.fromkeys(
         _over(entry.row, f"{entry.row.label} on {answer.section.task}")
@@ -102,14 +123,26 @@ def task_board(board: Board, task: str, width: int = 0) -> str:
 def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board, width: int) -> str:
     primary = rows[0].primary.replace("_", " ")
     lines = [["rank", "method", primary, "95 % interval", "cost", "may be best", "seeds"]]
-    answer = answer_of(section, rows)
+    answer = answer_of(section, rows, word=verdict(board, section))
     entries = {id(entry.row): entry for entry in answer.entries}
     lines += [_row(row, entries.get(id(row))) for row in rows]
     words = discriminability_words(board.discriminability.get(section))
     said = [clean(answer.crossing.words)] if answer.crossing else []
-    said += [_over(row, row.label) for row in rows if row.beyond]
-    smoke = [SMOKE] if section.preset == "smoke" else []
-    return "\n".join([clean(heading(section, among)), *smoke, words, "", *aligned(lines, width), *(["", *said] if said else [])])
+    said += [*_marks(rows), *(_over(row, row.label) for row in rows if row.beyond)]
+    smoke, meaning = [SMOKE] if section.preset == "smoke" else [], [clean(answer.meaning)] if answer.meaning else []
+    return "\n".join(
+        [clean(heading(section, among)), *smoke, words, *meaning, "", *aligned(lines, width), *(["", *said] if said else [])]
+    )
+
+
+def _marks(rows: Sequence[BoardRow]) -> list[str]:
+    """The rows whose fits failed, and those that are worse than ignoring the request, a line for each such mark."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        marks = [row.fits.words if row.fits and row.kind != "ablation" else "", WORSE if row.worse_than_constant else ""]
+        for mark in filter(None, marks):
+            found.setdefault(mark, []).append(clean(row.label)[:LABEL])
+    return [f"{mark}: {', '.join(labels)}" for mark, labels in sorted(found.items())]
 
 
 def _row(row: BoardRow, entry: Entry | None) -> list[str]:

@@ -58,6 +58,12 @@ class Timing(NamedTuple):
     silos: SiloCosts | None = None
     train_steps: float | None = None
 
+    def flops(self, samples: int) -> float | None:
+        """FLOPs of training and so many samples; None where one of these is not known."""
+        if self.train_flops is None or self.sample_flops is None:
+            return None
+        return self.train_flops + samples * self.sample_flops
+
     def wall_seconds(self, samples: int) -> float | None:
         """Seconds that training and so many samples take on `hardware`: steps / (steps/s) + samples / (samples/s).
 

@@ -19,10 +19,10 @@ Word = Literal["solved", "open", "unsolved", "not learnt", "draws means"]
 
 WAY = "of the way from ignoring the request to real data"
 """A constant answer is the best that a method can give which ignores the request."""
-MEANINGS: dict[Word, str] = {
+MEANINGS: dict[str, str] = {
     "solved": f"a method that may be best goes 90 % {WAY}, and each seed of it half as far as its best",
-    "open": f"the furthest of them goes 50 to 90 % {WAY}",
-    "unsolved": f"none of them goes 50 % {WAY}",
+    "open": f"the furthest method that may be best goes 50 to 90 % {WAY}",
+    "unsolved": f"no method that may be best goes 50 % {WAY}",
     "not learnt": "no method learns to get 90 % of the seen combinations right",
     "draws means": "only methods that draw averages reach the best score",
 }

@@ -21,6 +21,7 @@ from compbench.board.question_table import QUESTIONS, Asked
 from compbench.board.row import Board, BoardRow
 from compbench.board.scale import Scale, real_of
 from compbench.board.statistics import mean, sample_std
+from compbench.board.verdict import MEANINGS
 
 SAMPLES = 10_000
 """A cost includes the training and this number of samples."""
@@ -105,7 +106,7 @@ class Answer(NamedTuple):
 
     Attributes:
         label: a few words that tell the task from others of its question.
-        verdict: one word.
+        verdict: one word; "" if the score has no scale.
         real: the score of real data in words.
         unit: what stands over the scores, and what that means.
     """
@@ -126,6 +127,35 @@ class Answer(NamedTuple):
         """The entry with the lowest known cost among those that may be best; None if no cost is known."""
         known = [entry for entry in self.best if entry.cost is not None]
         return min(known, key=lambda entry: (entry.cost or 0.0, entry.row.method)) if known else None
+
+    @property
+    def furthest(self) -> Entry | None:
+        """The entry with the largest mean share among those that may be best; None if the verdict is of no share."""
+        known = (
+            [entry for entry in self.best if entry.share is not None] if self.verdict in ("solved", "open", "unsolved") else []
+        )
+        return max(known, key=lambda entry: entry.share or 0.0, default=None)
+
+    @property
+    def way(self) -> str:
+        """How much of the way from ignoring the request to real data the furthest goes: 67 %; "" without one.
+
+        It is rounded down, so that it agrees with the verdict.  Beyond real data, where a score can lie by chance, it is 100 %.
+        """
+        found = self.furthest
+        return "" if found is None else f"{min(100, math.floor(100 * (found.share or 0.0) + 1e-9))} %"
+
+    @property
+    def verdict_words(self) -> str:
+        """The verdict, and how far the furthest goes: open 67 %."""
+        return f"{self.verdict} {self.way}".strip()
+
+    @property
+    def meaning(self) -> str:
+        """A sentence that says what the verdict means and which method goes how far; "" without a verdict."""
+        found = self.furthest
+        goes = "" if found is None else f"; {found.row.method} goes {self.way}"
+        return f"{self.verdict}: {MEANINGS[self.verdict]}{goes}." if self.verdict in MEANINGS else ""
 
     @property
     def competing(self) -> tuple[Entry, ...]:
@@ -295,10 +325,7 @@ def rank_commands(answer: Answer, preset: str, *, silos: bool) -> tuple[str, ...
 
 def cost(row: BoardRow) -> float | None:
     """FLOPs of a method's training and of `SAMPLES` samples; None where either is not known."""
-    timing = row.timing
-    if timing is None or timing.train_flops is None or timing.sample_flops is None:
-        return None
-    return timing.train_flops + SAMPLES * timing.sample_flops
+    return row.timing.flops(SAMPLES) if row.timing else None
 
 
 def time(row: BoardRow) -> float | None:

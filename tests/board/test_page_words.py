@@ -31,6 +31,7 @@ from compbench.store.profiles import Costs
 from compbench.store.records import Store
 
 HERE = Path(__file__).parents[2]
+PUBLISHED = HERE / "leaderboards" / "site" / "index.html"
 KNOWN = Registry().load("tasks", "shapes3d-light").settings.model_dump(mode="json")
 VALUES = {"shapes3d-light": 0.97, "shapes3d-medium": 0.6, "shapes3d-heavy": 0.3}
 needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason=MISSING)
@@ -85,9 +86,9 @@ def texts(page: Browser, selector: str, what: str = "innerText") -> list[str]:
 def test_each_verdict_is_explained_on_the_screen_and_at_the_word(ranked: Path, chromium: Browser) -> None:
     chromium.resize(1400, 900)
     chromium.open(ranked)
-    assert texts(chromium, ".question .verdict") == ["solved", "open", "unsolved"]
+    assert texts(chromium, ".question .verdict") == ["solved 97 %", "open 58 %", "unsolved 28 %"]
     assert texts(chromium, ".question .verdict", "title") == [
-        f"{word}: {MEANINGS[word]}" for word in ("solved", "open", "unsolved")
+        f"{word}: {MEANINGS[word]}; factored goes {way} %." for word, way in (("solved", 97), ("open", 58), ("unsolved", 28))
     ]
     assert texts(chromium, ".verdicts dt") == ["solved", "open", "unsolved"]
     told = texts(chromium, ".verdicts dd")
@@ -103,6 +104,14 @@ def test_terminal_and_docs_explain_the_verdicts_in_the_pages_words() -> None:
     for word, meaning in MEANINGS.items():
         assert f"| *{word}* | {meaning} |" in doc
         assert (f"{word}: {meaning}." in said) == (word in ("solved", "open", "unsolved"))
+    assert [line.split()[-3:] for line in said.splitlines() if line.startswith("Shapes")] == [
+        ["solved", "97", "%"],
+        ["open", "58", "%"],
+        ["unsolved", "28", "%"],
+    ]
+    board, *_ = answered(ALL)
+    assert f"\nopen: {MEANINGS['open']}; factored goes 58 %.\n" in task_board(board, "shapes3d-medium")
+    assert "**open 58 %.**" in to_markdown(board, ())
 
 
 @needs_browser
@@ -141,8 +150,12 @@ COUNT = """
 def test_the_published_pages_first_two_screens_have_under_800_words(chromium: Browser, tab: str) -> None:
     chromium.resize(1400, 1700)
     chromium.open(Path("/dev/null"))
-    chromium.open(HERE / "leaderboards" / "site" / "index.html", tab)
+    chromium.open(PUBLISHED, tab)
     assert 200 < chromium.run(COUNT) < 800
+
+
+def test_the_published_page_has_less_than_one_and_a_half_megabytes() -> None:
+    assert PUBLISHED.stat().st_size < 1_500_000
 
 
 @needs_browser
@@ -213,7 +226,7 @@ def test_a_crossing_is_the_worst_mean_that_stays_and_a_better_one_that_is_out() 
     found = view.questions[0].answers[0].crossing
     assert found is not None
     assert found.words == "dit may be best, mono not: dit's seeds vary more."
-    assert task_board(board, "shapes3d-light").endswith(f"\n\n{found.words}")
+    assert f"\n\n{found.words}\n" in task_board(board, "shapes3d-light")
     assert f"\n\n{found.words}\n" in to_markdown(board, ())
     *_, (view,) = answered(ALL)
     assert [answer.crossing for _, answer in view.answers()] == [None] * 3
@@ -288,10 +301,34 @@ def test_smoke_is_said_to_mean_nothing_over_the_cards_and_in_the_tasks_panel(tmp
     assert texts(chromium, "details.columns summary")[0].endswith("scores and costs are shown")
 
 
+def test_the_number_at_a_verdict_is_the_way_of_the_furthest_method_that_may_be_best() -> None:
+    def way(*made: Record) -> str:
+        *_, (view,) = answered(list(made))
+        return view.questions[0].answers[0].way
+
+    poor = runs("shapes3d-light", "mono", 0.1)
+    assert way(*runs("shapes3d-light", "factored", 0.96), *poor) == "96 %"  # of (0.97 - 0.1) / (1 - 0.1), rounded down
+    assert way(*runs("shapes3d-light", "factored", 1.0), *poor) == "100 %"  # 101 on average
+    assert way(*runs("shapes3d-light", "factored", 0.5, seeds=1)) == ""
+    assert way(*CROSSED) == "97 %"
+
+
+def test_the_terminal_names_the_rows_with_failed_fits_and_those_worse_than_ignoring_the_request() -> None:
+    split = [
+        record(score(value=value, ceiling=1.0), task="shapes3d-light", method="split", seed=seed, task_settings=KNOWN)
+        for seed, value in enumerate((0.9, 0.92, 0.2))
+    ]
+    board, *_ = answered([*CROSSED, *split])
+    assert task_board(board, "shapes3d-light").endswith("\n1 of 3 fits failed: split\nworse than ignoring the request: local")
+
+
 def test_terminal_and_compare_say_of_smoke_and_of_a_row_what_the_page_says() -> None:
     made = [*runs("shapes3d-heavy", "factored", 0.8, preset="smoke"), *runs("shapes3d-heavy", "mono", 0.2, preset="smoke")]
     board, _, (view,) = answered(made)
     assert SMOKE in overview(view)
     assert SMOKE in task_board(board, "shapes3d-heavy")
+    alike = [*runs("shapes3d-heavy", "factored", 0.5), *runs("shapes3d-heavy", "mono", 0.495)]
+    (found,) = compare_methods(aggregate(alike), alike, "factored", "mono", Costs())
+    assert found.remarks[0].startswith("of these two alone neither can be ranked")
     (found,) = compare_methods(aggregate(made), made, "factored", "mono", Costs())
     assert found.remarks[:3] == (SMOKE, "of these two alone factored: may be best", "of these two alone mono: shown to be worse")

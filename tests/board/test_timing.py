@@ -76,3 +76,9 @@ def test_the_time_of_a_cost_is_that_of_its_steps_and_of_its_samples() -> None:
     closed, untimed = with_profile(train_steps=0), made(run, train_step_seconds=None)
     assert timing([closed], Costs([untimed])).wall_seconds(640) == 10.0  # a fit in closed form takes no step
     assert timing([run], Costs([untimed])).wall_seconds(640) is None
+
+
+def test_the_flops_of_a_cost_are_those_of_training_and_of_its_samples() -> None:
+    found = timing([with_profile(train_steps=100, flops_per_train_step=7.0, flops_per_sample=3.0)])
+    assert found.flops(10) == 730.0
+    assert timing([with_profile(train_steps=100, flops_per_train_step=7.0)]).flops(10) is None

@@ -37,6 +37,10 @@ class Browser:
         """What a function body returns on the page."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
+    def wait(self, script: str) -> Any:
+        """What a function body passes to its last argument, a callback."""
+        return self._ask("POST", "/execute/async", {"script": script, "args": []})
+
     def resize(self, width: int, height: int) -> None:
         """The page's own size, smaller than a window can be."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
