@@ -54,7 +54,7 @@ function coverage(shownMethod, fits) {
 }
 
 const silos = row => row.timing && row.timing.silos;
-const middle = (row, place) => { const text = row.middle.split(" ")[place]; return text ? [Number(text.replaceAll(",", "")), text] : null; };
+const middle = (row, place) => { const text = row.middle?.split(" ")[place]; return text ? [Number(text.replaceAll(",", "")), text] : null; };
 const SEEDS = [
   {key: "median", title: "median", of: row => middle(row, 0), hint: "of the seeds, of the score that ranks"},
   {key: "worst", title: "worst", of: row => middle(row, 1), hint: "the worst seed, of the score that ranks"},
