@@ -93,5 +93,5 @@ def _print_others(sections: set[Section], shown: str) -> None:
         names = sorted(map(clean, tasks[preset]))
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         without = "; scores at smoke mean nothing" if preset == "smoke" else ""
-        said = f"{', '.join(names[:MOST_NAMED])}{more} (`compbench board TASK` shows all presets{without})."
-        click.echo(paragraph(f"Also at {preset}: ", said, "  "))
+        others = f"{', '.join(names[:MOST_NAMED])}{more} (`compbench board TASK` shows all presets{without})."
+        click.echo(paragraph(f"Also at {preset}: ", others, "  "))

@@ -102,7 +102,7 @@ def _gated(plan: Plan, options: Options, folder: Path) -> int:
     if options["markdown"]:
         write_atomically(options["markdown"], report.markdown(result.rows).encode())
     if options["as_json"]:
-        facts = {"accepted": list(plan.accept), "tolerance": plan.tolerance, "clock": plan.asked.clock}
+        facts = {"accepted": list(plan.accept), "tolerance": plan.tolerance, "clock": plan.options.clock}
         click.echo(report.as_json(result.rows, facts))
     else:
         report.terminal(result.rows)
@@ -119,8 +119,8 @@ def _plan(options: Options) -> Plan:
     if options["clock"] == "cpu" and suite.device != "cpu":
         raise CompbenchError("--clock cpu does not see what a GPU does; use --clock wall.")
     clock = ("cpu" if suite.device == "cpu" else "wall") if options["clock"] == "auto" else options["clock"]
-    asked = CellOptions(suite.device, suite.source, clock, suite.speed_seconds)
-    return Plan(suite, asked, options["tolerance"], options["pairs"], options["accept"], options["always"])
+    cell_options = CellOptions(suite.device, suite.source, clock, suite.speed_seconds)
+    return Plan(suite, cell_options, options["tolerance"], options["pairs"], options["accept"], options["always"])
 
 
 def _suite(options: Options) -> Suite:

@@ -324,8 +324,8 @@ def best_rows(method: str, registry: Registry) -> dict[str, str]:
     for task in sorted({row.section.task for row in own}):
         row = max((row for row in own if row.section.task == task), key=place)
         seeds = f"{len(row.seeds)} seed{'' if len(row.seeds) == 1 else 's'}"
-        said = ", ".join([row.section.preset, seeds, *([row.variant] if row.kind == "ablation" and row.variant else [])])
-        best[task] = f"{row.primary} {row.scores[row.primary].mean:.4g} ({said})"
+        context = ", ".join([row.section.preset, seeds, *([row.variant] if row.kind == "ablation" and row.variant else [])])
+        best[task] = f"{row.primary} {row.scores[row.primary].mean:.4g} ({context})"
     return best
 
 

@@ -96,8 +96,8 @@ class Verbs(click.Group):
         except click.NoSuchOption as error:
             if error.ctx is not None and any(option.name == "overrides" for option in error.ctx.command.params):
                 name = error.option_name.lstrip("-").replace("-", "_")
-                said = f"{error.message} A setting of a method, a task or the budget is --set {name}=VALUE."
-                raise click.NoSuchOption(error.option_name, said, error.possibilities, error.ctx) from error
+                message = f"{error.message} A setting of a method, a task or the budget is --set {name}=VALUE."
+                raise click.NoSuchOption(error.option_name, message, error.possibilities, error.ctx) from error
             raise
         except CompbenchError as error:
             click.echo(f"compbench: {error}", err=True)

@@ -62,9 +62,9 @@ def _settings(ctx: click.Context, registry: Registry) -> Iterator[str]:
     yield from (f"budget.{name}" for name in Budget.model_fields)
     kinds: tuple[tuple[Kind, str], ...] = (("methods", ""), ("tasks", "task."))
     for kind, prefix in kinds:
-        said = ctx.params.get(kind[:-1]) or ctx.params.get(kind) or ""
+        chosen = ctx.params.get(kind[:-1]) or ctx.params.get(kind) or ""
         for entry in registry.entries(kind):
-            if entry.name == said and entry.file:
+            if entry.name == chosen and entry.file:
                 yield from (f"{prefix}{name}" for name in setting_names(entry.file))
 
 

@@ -54,7 +54,7 @@ class Named(click.Choice):  # type: ignore[type-arg]  # generic in some versions
 
 def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
     """An option that takes a list, separated by commas or repeated: `--method a --method b` is `--method a,b`."""
-    return click.option(*declarations, multiple=True, callback=lambda _context, _option, said: ",".join(said), **facts)
+    return click.option(*declarations, multiple=True, callback=lambda _context, _option, words: ",".join(words), **facts)
 
 
 def plugin_option(help: str = "File of a method that is not installed.") -> Callable[[Command], Command]:
@@ -167,8 +167,8 @@ def run_requests(
 def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], files: tuple[Path, ...]) -> None:
     """Raise one CompbenchError with all unknown names; it says which name a file of `--plugin` has."""
     wrong = []
-    asked: tuple[tuple[Literal["methods", "tasks"], list[str]], ...] = (("methods", methods), ("tasks", tasks))
-    for kind, wanted in asked:
+    patterns: tuple[tuple[Literal["methods", "tasks"], list[str]], ...] = (("methods", methods), ("tasks", tasks))
+    for kind, wanted in patterns:
         for name in wanted:
             try:
                 registry.entry(kind, name)

@@ -253,12 +253,12 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
     for name in ("methods", "settings", "seeds", "there", "missing", "hours"):
         table.add_column(name, justify="right", overflow="fold")
     for task, runs in tasks.items():
-        asked = [request for request, _, _ in runs]
-        settings = {json.dumps(request.overrides, sort_keys=True) for request in asked}
-        sizes = len({one.method for one in asked}), len(settings), len({one.seed for one in asked})
+        own = [request for request, _, _ in runs]
+        settings = {json.dumps(request.overrides, sort_keys=True) for request in own}
+        sizes = len({one.method for one in own}), len(settings), len({one.seed for one in own})
         missing = [took for _, done, took in runs if not done]
         hours = hours_of(missing) or "?"
-        table.add_row(task, asked[0].preset, *map(str, (*sizes, len(runs) - len(missing), len(missing), hours)))
+        table.add_row(task, own[0].preset, *map(str, (*sizes, len(runs) - len(missing), len(missing), hours)))
     console().print(table)
 
 

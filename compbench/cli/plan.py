@@ -91,9 +91,9 @@ def _asks_the_same(request: RunRequest, record: Record) -> bool:
     spec = record.spec
     known = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
     known |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
-    asked = {name: json.loads(json.dumps(value)) for name, value in request.overrides.items()}
+    overrides = {name: json.loads(json.dumps(value)) for name, value in request.overrides.items()}
     fixed = all(getattr(request, name) in ("auto", getattr(spec, name)) for name in ("precision", "source"))
-    return fixed and record.given == tuple(sorted(asked)) and all(known.get(name) == asked[name] for name in asked)
+    return fixed and record.given == tuple(sorted(overrides)) and all(known.get(name) == overrides[name] for name in overrides)
 
 
 def _like(request: RunRequest, paths: Sequence[Path]) -> tuple[list[Record], bool]:

@@ -72,7 +72,7 @@ def profile(**options: Any) -> None:
     Boards show these figures, or `?` where nothing was measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong
     usage or another `compbench profile` is running on this machine.
     """
-    cells, asked = _cells(options), _asked(options)
+    cells, cell_options = _cells(options), _cell_options(options)
     home = Home.of_user()
     folder = options["to"] or home.profiles
     say = (lambda line: None) if options["quiet"] or options["as_json"] else (lambda line: click.echo(line, err=True))
@@ -81,7 +81,7 @@ def profile(**options: Any) -> None:
         side = sides.head_of(scratch, home.data, tuple(path.resolve() for path in options["plugins"]))
         for cell in cells:
             try:
-                found, path = _measured(side, cell, asked, options, folder, say)
+                found, path = _measured(side, cell, cell_options, options, folder, say)
             except sides.Unable as error:
                 failed += 1
                 click.echo(f"compbench: {cell.method} on {cell.task} could not be measured: {error}", err=True)
@@ -101,7 +101,7 @@ def _cells(options: Options) -> list[Cell]:
     ]
 
 
-def _asked(options: Options) -> CellOptions:
+def _cell_options(options: Options) -> CellOptions:
 
     threads = options["threads"] or num_cores()
     if threads > num_cores():
@@ -110,12 +110,12 @@ def _asked(options: Options) -> CellOptions:
 
 
 def _measured(
-    side: Side, cell: Cell, asked: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
+    side: Side, cell: Cell, cell_options: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or an existing one of the same code on the same machine."""
     Home.of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]
-    found = costs.measure(side, cell, asked, repetitions=options["repetitions"], known=known, listener=say)
+    found = costs.measure(side, cell, cell_options, repetitions=options["repetitions"], known=known, listener=say)
     if not found.alone:
         others = "an unknown number of" if found.other_cores is None else f"up to {found.other_cores.high:.1f}"
         click.echo(

@@ -157,8 +157,8 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
         return "already has all of today's scores"
     before = {score.name: (score.metric_version, score.value is None) for score in read_record(path).scores}
     found = [score for score in outcome.record.scores if before.get(score.name) != (score.metric_version, score.value is None)]
-    said = ", ".join(f"{score.name} {'unavailable' if score.value is None else format(score.value, '.4g')}" for score in found)
-    return f"{said or 'no score is new'}: {outcome.path}{' (was done before)' if outcome.reused else ''}"
+    values = ", ".join(f"{score.name} {'unavailable' if score.value is None else format(score.value, '.4g')}" for score in found)
+    return f"{values or 'no score is new'}: {outcome.path}{' (was done before)' if outcome.reused else ''}"
 
 
 def _request(samples: Path | None, options: Options) -> RunRequest:

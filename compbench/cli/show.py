@@ -21,7 +21,7 @@ from compbench.cli.names import records
 from compbench.cli.options import plugin_option
 from compbench.registry.declared import declared
 from compbench.registry.defaults import literal_defaults
-from compbench.registry.meaning import differing, said
+from compbench.registry.meaning import difference_in_words, differing
 from compbench.registry.registry import Registry
 from compbench.store import conditions, verification
 from compbench.store.captions import caption
@@ -331,7 +331,7 @@ def _changed(record: Record, registry: Registry) -> Iterator[str]:
 
 def _code_age(record: Record, plugins: Sequence[Path]) -> str:
     try:
-        return said(differing(record, Registry(tuple(plugins)))).replace("the code", "today's code", 1)
+        return difference_in_words(differing(record, Registry(tuple(plugins)))).replace("the code", "today's code", 1)
     except CompbenchError:
         return f"its method or task is not installed here{_file_of(record)}"
 

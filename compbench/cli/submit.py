@@ -12,7 +12,7 @@ from compbench.board.comparison import machine_differences
 from compbench.cli import names as completion
 from compbench.cli import output
 from compbench.cli.options import Finite, plugin_option
-from compbench.registry.meaning import said
+from compbench.registry.meaning import difference_in_words
 from compbench.registry.registry import Registry
 from compbench.runner.reproduce import reproduce as reproduce_one
 from compbench.runner.signals import terminate_like_ctrl_c
@@ -54,7 +54,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
         click.echo(path)
     for one in submissions:
         if one.differing:
-            click.echo(f"{one.path.stem}: {said(one.differing)}; the board marks older code")
+            click.echo(f"{one.path.stem}: {difference_in_words(one.differing)}; the board marks older code")
     for path in laid_out.known:
         click.echo(f"there already: {path}")
     for error in left_out:
@@ -100,7 +100,7 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
         click.echo(f"missing  {name}: {reason}")
     if found.again.status == "ok" and not found.same_shots:
         click.echo("DIFFERS  shots: the record names other examples of held-out cells than the ones that its seed draws")
-    code = said(found.differing)
+    code = difference_in_words(found.differing)
     if not found.agrees:
         why = "" if found.again.status == "ok" else f": the run ended as '{found.again.status}' ({found.again.reason})"
         click.echo(f"not reproduced{why}; {code}", err=True)

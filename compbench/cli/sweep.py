@@ -25,7 +25,7 @@ from compbench.store.listing import Listing
 from compbench.store.records import collector_paused
 from compbench.sweep import parse
 from compbench.sweep.estimate import expected_seconds, hours_of, longest_first, seconds_taken
-from compbench.sweep.existing import Asked, known, listing_of
+from compbench.sweep.existing import RequestedRun, known, listing_of
 from compbench.sweep.grid import Grid, default_preset, grids
 from compbench.sweep.matrix import RunFacts, run_facts
 from compbench.sweep.parse import parse_lists, parse_overrides
@@ -119,31 +119,31 @@ def sweep(
     grids = _here(_grids(methods, tasks, file, options), executor, options)
     home = Home.of_user()
     with run_facts(home) as facts, collector_paused():
-        asked = _asked(grids, facts, options)
+        requested = _requested(grids, facts, options)
         if executor == "local":
-            asked = _with_packages(asked, tasks, home.data)
-        listing = listing_of(asked)
+            requested = _with_packages(requested, tasks, home.data)
+        listing = listing_of(requested)
         if dry_run:
-            _foretell(asked, listing, facts, options, as_json=as_json)
+            _foretell(requested, listing, facts, options, as_json=as_json)
             return
-        there = {} if options["force"] else dict(_there(asked, listing, facts))
+        there = {} if options["force"] else dict(_there(requested, listing, facts))
     chain = chain or all(grid.chain for grid in grids)
-    missing = [place for place in range(len(asked)) if place not in there]
+    missing = [place for place in range(len(requested)) if place not in there]
     if executor != "local" or slots > 1:  # without slots, runs keep the order of the command line
-        missing = _longest_first(asked, missing, listing, options)
+        missing = _longest_first(requested, missing, listing, options)
     done: list[RunResult] = []
     pages: tuple[Path, ...] = ()
     if missing:
         quiet = options["quiet"]
         with output.notices(quiet=quiet), output.sweep_listener(len(missing), quiet=quiet or as_json) as listener:
             how = SweepOptions(slots, options["force"], options["resume"], chain, max_failures, retries)
-            done = chosen.work(settings, [asked[place].request for place in missing], how, listener)
+            done = chosen.work(settings, [requested[place].request for place in missing], how, listener)
         pages = rebuild_board(home.root, seconds=sum(result.seconds for result in done if not result.reused))
     else:
         with contextlib.suppress(OSError):  # a run would clean up its home first
             remove_left_over(home.root)
     by_place = there | dict(zip(missing, done, strict=True))
-    results = [by_place[place] for place in range(len(asked))]
+    results = [by_place[place] for place in range(len(requested))]
     if as_json:
         click.echo(json.dumps([result._asdict() for result in results], sort_keys=True))
     else:
@@ -166,50 +166,50 @@ def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
     return rest
 
 
-def _asked(grids: Sequence[Grid], facts: RunFacts, options: Options) -> list[Asked]:
+def _requested(grids: Sequence[Grid], facts: RunFacts, options: Options) -> list[RequestedRun]:
     """The requests of all grids, each once; a grid of applicable pairs skips pairs that cannot work together."""
     not_on = facts.matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
-    asked = [
-        Asked(request, grid.any_device)
+    requested = [
+        RequestedRun(request, grid.any_device)
         for grid in grids
         for own in [{**options, "precision": grid.precision}]
         for overrides in grid.overrides()
         for request in run_requests(*_names(grid, options), overrides, own, seeds=grid.seeds)
         if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     ]
-    if not asked:
+    if not requested:
         raise CompbenchError("no pair of these methods and tasks can work together; `compbench list --matrix` says why.")
-    return list({one.request.model_dump_json(): one for one in asked}.values())  # grids of a file may overlap
+    return list({one.request.model_dump_json(): one for one in requested}.values())  # grids of a file may overlap
 
 
-def _with_packages(asked: Sequence[Asked], tasks: str, data: Path) -> list[Asked]:
+def _with_packages(requested: Sequence[RequestedRun], tasks: str, data: Path) -> list[RequestedRun]:
     """The requests without those whose task needs packages that are missing; a line on standard error names the tasks.
 
     A task that `--task` names in full stays, and its runs fail with the same install line.
 
     Args:
-        asked: the requests.
+        requested: the requests.
         tasks: the words of `--task`.
         data: folder of official data files.
     """
     registry, named = Registry(), set(tasks.split(","))
-    sources = {one.request.task: one.request.source for one in asked if one.request.task not in named}
+    sources = {one.request.task: one.request.source for one in requested if one.request.task not in named}
     found = {task: missing_extra(registry.entry("tasks", task), data, source) for task, source in sources.items()}
     missing = {task: extra for task, extra in found.items() if extra}
     if not missing:
-        return list(asked)
+        return list(requested)
     what = f"need packages that are not installed: {', '.join(missing)}"
     cure = " ".join(["pip install", *(f"'{extra}'" for extra in sorted(set(missing.values())))])
-    rest = [one for one in asked if one.request.task not in missing]
+    rest = [one for one in requested if one.request.task not in missing]
     if not rest:
         raise CompbenchError(f"all these tasks {what}. To run them: {cure}")
     click.echo(f"compbench: tasks are left out that {what}. To run them too: {cure}", err=True)
     return rest
 
 
-def _foretell(asked: Sequence[Asked], listing: Listing, facts: RunFacts, options: Options, *, as_json: bool) -> None:
+def _foretell(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts, options: Options, *, as_json: bool) -> None:
     """Print which runs exist, which are missing and how long those may take: one line per task, or each run as JSON."""
-    requests, found = [one.request for one in asked], known(asked, listing, facts, every=True)
+    requests, found = [one.request for one in requested], known(requested, listing, facts, every=True)
     there = [one.outcome is not None for one in found]
     on_gpu = bool(cards_of(options["device"]))
     seconds = expected_seconds(requests, seconds_taken(listing, {one.preset for one in requests}, on_gpu=on_gpu))
@@ -228,27 +228,27 @@ def _foretell(asked: Sequence[Asked], listing: Listing, facts: RunFacts, options
     said = f": {hours} hours, one after another" if left and hours else ""
     devices = Counter(one.outcome.record.spec.device_class for one in found if one.outcome is not None)
     of_which = "".join(f", {number} of them on {card}" for card, number in sorted(devices.items()) if card != "cpu")
-    click.echo(f"{sum(there)} of {len(asked)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
+    click.echo(f"{sum(there)} of {len(requested)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
 
 
-def _there(asked: Sequence[Asked], listing: Listing, facts: RunFacts) -> Iterator[tuple[int, RunResult]]:
+def _there(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts) -> Iterator[tuple[int, RunResult]]:
     """The position and the result of each run that exists, so that no executor gets it.
 
     If the identities cannot be computed, all runs count as missing; each then finds its own record when it starts.
     """
     try:
-        found = known(asked, listing, facts, every=False)
+        found = known(requested, listing, facts, every=False)
     except CompbenchError as error:
         click.echo(f"compbench: existing runs could not be found in advance: {error}", err=True)
         return
-    for place, (one, (_, outcome)) in enumerate(zip(asked, found, strict=True)):
+    for place, (one, (_, outcome)) in enumerate(zip(requested, found, strict=True)):
         if outcome is not None:
             yield place, result_of(one.request, outcome)
 
 
-def _longest_first(asked: Sequence[Asked], places: Sequence[int], listing: Listing, options: Options) -> list[int]:
+def _longest_first(requested: Sequence[RequestedRun], places: Sequence[int], listing: Listing, options: Options) -> list[int]:
     """The positions of some requests, those whose runs may take longest first."""
-    requests = [asked[place].request for place in places]
+    requests = [requested[place].request for place in places]
     taken = seconds_taken(listing, {one.preset for one in requests}, on_gpu=bool(cards_of(options["device"])))
     return [places[own] for own in longest_first(requests, taken)]
 
@@ -285,10 +285,10 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
     found = [grid.model_copy(update={**given, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
     if not methods and not tasks:
         return found
-    asked = _names(Grid(methods=methods or "*", tasks=tasks or "*"), options)
+    requested = _names(Grid(methods=methods or "*", tasks=tasks or "*"), options)
     narrowed = []
     for grid in found:
-        left = [[name for name in own if name in chosen] for own, chosen in zip(_names(grid, options), asked, strict=True)]
+        left = [[name for name in own if name in chosen] for own, chosen in zip(_names(grid, options), requested, strict=True)]
         if all(left):
             narrowed.append(grid.model_copy(update=dict(zip(("methods", "tasks"), map(",".join, left), strict=True))))
     if not narrowed:

@@ -75,13 +75,13 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
         )
     (request,) = run_requests([method], [task], overrides, {**options, "time_limit": "0"}, seeds="0", threads=options["threads"])
 
-    def said(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         if not options["quiet"] and not as_json:
             value = f"{progress.value:.4g}" if progress.value is not None else f"- ({progress.why})"
             best = f"{progress.best:.4g}" if progress.best is not None else "-"
             click.echo(f"trial {progress.done} of {trials}: {value}, best {best}", err=True)
 
-    found, path = study(request, search, trials=trials, seeds=seeds, study_seed=options["study_seed"], listener=said)
+    found, path = study(request, search, trials=trials, seeds=seeds, study_seed=options["study_seed"], listener=report)
     if as_json:
         click.echo(found.model_dump_json())
         return

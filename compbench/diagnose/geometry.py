@@ -112,16 +112,16 @@ def tapped(model: nn.Module) -> Iterator[Callable[[int], Layers]]:
     Yields:
         a function: number of examples B -> what the last forward left, those with a first axis of B, each module's last.
     """
-    heard: Layers = {}
+    recorded: Layers = {}
     handles = [
-        module.register_forward_hook(lambda _, inputs, output, name=name: heard.__setitem__(name, output))
+        module.register_forward_hook(lambda _, inputs, output, name=name: recorded.__setitem__(name, output))
         for name, module in model.named_modules()
         if isinstance(module, TAPPED)
     ]
 
     def activations(count: int) -> Layers:
-        kept = {name: value for name, value in heard.items() if len(value) == count}
-        heard.clear()
+        kept = {name: value for name, value in recorded.items() if len(value) == count}
+        recorded.clear()
         return kept
 
     try:

@@ -80,10 +80,10 @@ class Subject(StoredModel):
                 f"the model of '{name}' is not differentiable in its condition: it has no `encoding` and `render(code)`; "
                 "use --derivative differences."
             )
-        with tapped(self.model) as heard:
+        with tapped(self.model) as recorded:
             if not differentiable:
                 try:
-                    activations = self._stepwise(lambda rows: self._velocity_layers(rows, heard))
+                    activations = self._stepwise(lambda rows: self._velocity_layers(rows, recorded))
                 except NoLayers as error:
                     return LayerGeometry({}, {}, "differences", str(error))
                 return LayerGeometry(activations, metrics_by_differences(activations, self.sizes), "differences")
@@ -91,7 +91,7 @@ class Subject(StoredModel):
 
             def layers(code: Tensor) -> Layers:
                 output = model.render(code)
-                return {"code": code, **heard(len(code)), "output": output}
+                return {"code": code, **recorded(len(code)), "output": output}
 
             activations = self._stepwise(lambda rows: layers(model.encoding(rows)))
             if derivative == "differences":
@@ -100,18 +100,18 @@ class Subject(StoredModel):
             tangents = torch.stack([model.encoding.tangent(self.grid, factor) for factor in self.factors])
             return LayerGeometry(activations, metrics_by_jvp(layers, code, tangents), "jvp")
 
-    def _velocity_layers(self, rows: Tensor, heard: Callable[[int], Layers]) -> Layers:
+    def _velocity_layers(self, rows: Tensor, recorded: Callable[[int], Layers]) -> Layers:
         """Layers of a velocity network at x0 and time 0, where every condition's path begins."""
         x0 = self.x0.expand(len(rows), *self.x0.shape).contiguous()
         try:
             output = self.model(x0, torch.zeros(len(rows)), rows)
         except (TypeError, RuntimeError, NotImplementedError) as error:  # experts over parts of the state, a mixture of models
-            said = " ".join(str(error).split())[:100]
+            message = " ".join(str(error).split())[:100]
             raise NoLayers(
                 f"the layers of '{self.method.name}' are not available: its model is called neither as model(x_t, t, condition) "
-                f"nor by `encoding` and `render(code)` ({type(error).__name__}: {said})."
+                f"nor by `encoding` and `render(code)` ({type(error).__name__}: {message})."
             ) from error
-        return {**heard(len(rows)), "velocity at x0": output}
+        return {**recorded(len(rows)), "velocity at x0": output}
 
     @torch.no_grad()
     def _stepwise(self, layers: Callable[[Tensor], Layers]) -> Layers:

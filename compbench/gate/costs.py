@@ -57,7 +57,7 @@ def alone(folder: Path = MACHINE) -> Iterator[None]:
 def measure(
     side: Side,
     cell: Cell,
-    asked: CellOptions,
+    options: CellOptions,
     *,
     repetitions: int,
     known: Iterable[CostProfile] = (),
@@ -68,7 +68,7 @@ def measure(
     Args:
         side: interpreter and home.
         cell: method, task, preset, settings.
-        asked: device, data, precision, threads, and how long each process times training, and sampling.
+        options: device, data, precision, threads, and how long each process times training, and sampling.
         repetitions: number of processes that count, at least `store.profiles.FEWEST`.
         known: known profiles; one of them is returned if nothing that it depends on has changed.
         listener: receives a line before each part.
@@ -78,7 +78,7 @@ def measure(
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     listener(f"{cell.name}: warm-up")
-    first = sides.described(side, cell, asked)
+    first = sides.described(side, cell, options)
     spec, commit = _spec(cell, first, side)
     facts = {
         "spec": spec,
@@ -94,7 +94,7 @@ def measure(
             listener(f"{cell.name}: measured already")
             return profile
     listener(f"{cell.name}: {repetitions} repetitions")
-    found = sides.costs(side, cell, asked, repetitions, on_gpu=spec.device_class != "cpu")
+    found = sides.costs(side, cell, options, repetitions, on_gpu=spec.device_class != "cpu")
     seconds = {name: [each["seconds"].get(name) for each in found] for name in ("train", "single", "batch")}
     others = [each["other_cores"] for each in found]
     return CostProfile(

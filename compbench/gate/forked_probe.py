@@ -49,12 +49,12 @@ def answered(order: Order, act: Callable[[str], dict[str, object]]) -> dict[str,
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.set_blocking(receive, False)  # a process that the child started may hold the other end
     try:
-        said = os.read(receive, MOST_BYTES)
+        answer = os.read(receive, MOST_BYTES)
     except BlockingIOError:
-        said = b""
+        answer = b""
     os.close(receive)
-    if said:
-        found: dict[str, object] = json.loads(said)
+    if answer:
+        found: dict[str, object] = json.loads(answer)
         return found
     return {"error": f"not done after {order['limit']} s" if ended == -signal.SIGALRM else f"exit status {ended}"}
 

@@ -247,16 +247,16 @@ class Turns:
     ) -> None:
         self._subject, self._clock, self._seconds = subject, clock, seconds
         self._receive, self._send = receive, send
-        self._asked = receive()
+        self._order = receive()
 
     def serve(self) -> None:
         """Answer requests until the end."""
-        while self._asked in ("train", "sample"):
-            self._train() if self._asked == "train" else self._sample()
+        while self._order in ("train", "sample"):
+            self._train() if self._order == "train" else self._sample()
 
     def _answer(self, seconds: float | None) -> None:
         self._send(seconds)
-        self._asked = self._receive()
+        self._order = self._receive()
 
     def _train(self) -> None:
         """Slices of one long fit, which pauses while it reports a step; or whole fits, if a fit reports no step."""
@@ -274,10 +274,10 @@ class Turns:
                 start, counted = self._clock(), done
 
         try:
-            self._subject.fit(LONG_FIT, progress=progress, cancelled=lambda: self._asked != "train")
+            self._subject.fit(LONG_FIT, progress=progress, cancelled=lambda: self._order != "train")
         except Cancelled:
             return
-        while self._asked == "train":
+        while self._order == "train":
             began = self._clock()
             self._subject.fit(LONG_FIT)
             _synchronise(self._subject)
@@ -287,7 +287,7 @@ class Turns:
         subject, clock = self._subject, self._clock
         model, request = subject.fit(2), subject.request(RACE_ROWS[subject.task.event.kind])
         subject.sample(model, request)
-        while self._asked == "sample":
+        while self._order == "sample":
             start, count = clock(), 0
             while not count or clock() - start < self._seconds:
                 subject.sample(model, request)

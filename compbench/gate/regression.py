@@ -30,7 +30,7 @@ class Plan(NamedTuple):
 
     Attributes:
         suite: the cells.
-        asked: device, data, clock.
+        options: device, data, clock.
         tolerance: relative slowdown that does not matter.
         pairs: number of pairs of the race before the first decision; unclear rows get up to `MOST_PAIRS`, or twice as many.
         accept: patterns of intended regressions.
@@ -39,7 +39,7 @@ class Plan(NamedTuple):
     """
 
     suite: Suite
-    asked: CellOptions = CellOptions()
+    options: CellOptions = CellOptions()
     tolerance: float = 0.05
     pairs: int = 3
     accept: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ def _facts(plan: Plan, side: Side, listener: Listener) -> Measured[Facts]:
     shares = [share for share in (cells[k :: num_cores()] for k in range(num_cores())) if share]
     with ThreadPoolExecutor(len(shares)) as pool:
         try:
-            found = list(pool.map(lambda share: sides.facts(side, share, plan.asked), shares))
+            found = list(pool.map(lambda share: sides.facts(side, share, plan.options), shares))
         except BaseException:  # Ctrl-C and SIGTERM only reach this thread
             side.stopping.set()
             raise
@@ -149,7 +149,7 @@ def _scores(plan: Plan, side: Side, listener: Listener) -> Measured[Scores]:
     measured: Measured[Scores] = {}
     for cell in plan.cells("scores"):
         listener(f"{side.label}: scores of {cell.name}, seeds {cell.seeds}")
-        measured[cell.name] = _attempt(sides.scores, side, cell, plan.asked)
+        measured[cell.name] = _attempt(sides.scores, side, cell, plan.options)
     return measured
 
 
@@ -200,7 +200,7 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
     for name, cell in cells.items():
         listener(f"speed: {name}")
         try:
-            first[name] = turns.run_pair({"base": (base, cell), "head": (head, cell)}, plan.asked)
+            first[name] = turns.run_pair({"base": (base, cell), "head": (head, cell)}, plan.options)
         except Unraced as stop:
             found = {label: stop.found[label] or "could be timed" for label in ("base", "head")}
             rows.append(_failed(name, "speed", base.label, found["base"], found["head"]))
@@ -212,7 +212,7 @@ def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
         counted[name] += 1
         listener(f"speed: {name}, pair {counted[name]}")
         try:
-            return turns.run_pair({"base": (base, cells[name]), "head": (head, cells[name])}, plan.asked, begins)
+            return turns.run_pair({"base": (base, cells[name]), "head": (head, cells[name])}, plan.options, begins)
         except Unraced as stop:
             raise _Stopped(name, stop) from stop
 

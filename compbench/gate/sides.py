@@ -178,10 +178,12 @@ class Scores(NamedTuple):
     fingerprint: str = ""
 
 
-def facts(side: Side, cells: Sequence[Cell], asked: CellOptions) -> list[Facts | Unable]:
+def facts(side: Side, cells: Sequence[Cell], options: CellOptions) -> list[Facts | Unable]:
     """Exact facts of cells, on the CPU with one thread, each in a forked process; or the reason why there are none."""
-    asked = asked._replace(device="cpu", threads=1)
-    orders = [{**order_of(side, cell, asked, "facts"), "limit": PROBE_SECONDS, "places": places_of(side, cell)} for cell in cells]
+    options = options._replace(device="cpu", threads=1)
+    orders = [
+        {**order_of(side, cell, options, "facts"), "limit": PROBE_SECONDS, "places": places_of(side, cell)} for cell in cells
+    ]
     words = [str(FORKED_PROBE), str(PROBE), json.dumps(orders)]
     try:
         answers = side.run(words, seconds=PROBE_SECONDS * (len(cells) + 1))
@@ -204,12 +206,12 @@ def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
     return found
 
 
-def described(side: Side, cell: Cell, asked: CellOptions) -> dict[str, Any]:
+def described(side: Side, cell: Cell, options: CellOptions) -> dict[str, Any]:
     """The circumstances of a cell's costs (`probe.described`); the process also fills the caches.  Raises Unable."""
-    return _probe(side, cell, asked, "described")
+    return _probe(side, cell, options, "described")
 
 
-def costs(side: Side, cell: Cell, asked: CellOptions, count: int, *, on_gpu: bool) -> list[dict[str, Any]]:
+def costs(side: Side, cell: Cell, options: CellOptions, count: int, *, on_gpu: bool) -> list[dict[str, Any]]:
     """Costs of a cell from `count` processes, one after the other (`probe.costs`).
 
     On a CPU they are forked from a process that has only loaded torch.  On a GPU each is a new process, after a first one that
@@ -219,10 +221,10 @@ def costs(side: Side, cell: Cell, asked: CellOptions, count: int, *, on_gpu: boo
         Unable: a process failed, and why.
     """
     if on_gpu:
-        return [_probe(side, cell, asked, "costs") for _ in range(count + 1)][1:]
-    order = {**order_of(side, cell, asked, "costs"), "limit": PROBE_SECONDS, "places": places_of(side, cell)}
+        return [_probe(side, cell, options, "costs") for _ in range(count + 1)][1:]
+    order = {**order_of(side, cell, options, "costs"), "limit": PROBE_SECONDS, "places": places_of(side, cell)}
     words = [str(FORKED_PROBE), str(PROBE), json.dumps([order] * count)]
-    answers: list[dict[str, Any]] = side.run(words, seconds=PROBE_SECONDS * count, environment=side.environment(asked.threads))
+    answers: list[dict[str, Any]] = side.run(words, seconds=PROBE_SECONDS * count, environment=side.environment(options.threads))
     for answer in answers:
         if "error" in answer:
             raise Unable(str(answer["error"]))
@@ -236,10 +238,10 @@ class Command(NamedTuple):
     environment: dict[str, str]
 
 
-def command_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> Command:
+def command_of(side: Side, cell: Cell, options: CellOptions, kind: str) -> Command:
     """The command that starts a probe."""
-    own = side.environment(asked.threads) | places_of(side, cell)
-    return Command([str(PROBE), json.dumps(order_of(side, cell, asked, kind))], own)
+    own = side.environment(options.threads) | places_of(side, cell)
+    return Command([str(PROBE), json.dumps(order_of(side, cell, options, kind))], own)
 
 
 def places_of(side: Side, cell: Cell) -> dict[str, str]:
@@ -247,7 +249,7 @@ def places_of(side: Side, cell: Cell) -> dict[str, str]:
     return own_places(folder_of(side, cell))
 
 
-def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Json]:
+def order_of(side: Side, cell: Cell, options: CellOptions, kind: str) -> dict[str, Json]:
     """A probe's order.  It runs in a contestant's sandbox and can write only to a folder of its method."""
     border = {"file": sandbox.__file__, "folder": str(folder_of(side, cell)), "closed": [str(path) for path in side.closed]}
     return {
@@ -260,7 +262,7 @@ def order_of(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str,
         "seed": parse_seeds(cell.seeds)[0],
         "plugins": [str(path) for path in side.plugins],
         "home": str(side.home),
-        **asked._asdict(),
+        **options._asdict(),
     }
 
 
@@ -269,39 +271,39 @@ def folder_of(side: Side, cell: Cell) -> Path:
     return side.home / "scratch" / hashlib.sha256(cell.method.encode()).hexdigest()[:12]
 
 
-def _probe(side: Side, cell: Cell, asked: CellOptions, kind: str) -> dict[str, Any]:
-    words, environment = command_of(side, cell, asked, kind)
+def _probe(side: Side, cell: Cell, options: CellOptions, kind: str) -> dict[str, Any]:
+    words, environment = command_of(side, cell, options, kind)
     answer: dict[str, Any] = side.run(words, seconds=PROBE_SECONDS, environment=environment)
     if "error" in answer:
         raise Unable(answer["error"])
     return answer
 
 
-def scores(side: Side, cell: Cell, asked: CellOptions) -> Scores:
+def scores(side: Side, cell: Cell, options: CellOptions) -> Scores:
     """Scores of all seeds of a cell, by `compbench sweep` of that side.
 
     Raises:
         Unable: a seed has no finished record, and why.
     """
-    records = _records(side, cell, asked)
+    records = _records(side, cell, options)
     spec = records[0]["spec"]
     return Scores(_gathered(records, cell.scores), spec["task_version"], spec["source"], spec["fingerprint"])
 
 
-def all_scores(side: Side, cell: Cell, asked: CellOptions) -> dict[str, list[float | None]]:
+def all_scores(side: Side, cell: Cell, options: CellOptions) -> dict[str, list[float | None]]:
     """Every score of a cell's records with its ceiling and floor, by seed and name.  Raises Unable as `scores` does."""
     return {
         f"{record['spec']['seed']} {score['name']}": [score[name] for name in ("value", "ceiling", "floor")]
-        for record in _records(side, cell, asked)
+        for record in _records(side, cell, options)
         for score in record["scores"]
     }
 
 
-def _records(side: Side, cell: Cell, asked: CellOptions) -> list[dict[str, Any]]:
+def _records(side: Side, cell: Cell, options: CellOptions) -> list[dict[str, Any]]:
     """The records of all seeds of a cell; missing ones are run."""
     words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
-    words += ["--seed", cell.seeds, "--device", asked.device, "--source", asked.source, "--chain", "--quiet", "--json"]
-    if asked.device == "cpu":
+    words += ["--seed", cell.seeds, "--device", options.device, "--source", options.source, "--chain", "--quiet", "--json"]
+    if options.device == "cpu":
         words += ["--slots", str(num_cores())]  # one thread each, so that sums have the same order on every machine
     for path in side.plugins:
         words += ["--plugin", str(path)]

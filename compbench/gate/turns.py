@@ -60,10 +60,10 @@ class Racer:
     It and its descendants run only on the given cores; an empty set means all cores.
     """
 
-    def __init__(self, side: Side, cell: Cell, asked: CellOptions, complaints: IO[bytes], cores: frozenset[int]) -> None:
+    def __init__(self, side: Side, cell: Cell, options: CellOptions, complaints: IO[bytes], cores: frozenset[int]) -> None:
         scratch = side.home / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
-        each = asked._replace(seconds=asked.seconds / SLICES)
+        each = options._replace(seconds=options.seconds / SLICES)
         own, environment = command_of(side, cell, each, "race")
         words = [str(side.python), "-P", str(SUPERVISOR), "0", *own]
         self._complaints, self._stopping, self._read = complaints, side.stopping, b""
@@ -123,40 +123,40 @@ class Racer:
             more = os.read(self._process.stdout.fileno(), 65536)
             if not more:
                 self._complaints.seek(0)
-                said = last_line(self._complaints.read().decode(errors="replace"))
-                raise Unable(f"exit status {self._process.wait()}: {said or 'it printed nothing'}")
+                complaint = last_line(self._complaints.read().decode(errors="replace"))
+                raise Unable(f"exit status {self._process.wait()}: {complaint or 'it printed nothing'}")
             self._read += more
         line, _, self._read = self._read.partition(b"\n")
         return line
 
 
-def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, first: Label = "base") -> Pair:
+def run_pair(racers: Mapping[Label, tuple[Side, Cell]], options: CellOptions, first: Label = "base") -> Pair:
     """Run a pair.
 
     Args:
         racers: side and cell of each process; the cells differ only in experiments.
-        asked: `seconds` is how long each process is timed in training, and in sampling.
+        options: `seconds` is how long each process is timed in training, and in sampling.
         first: the side that begins.
 
     Raises:
         Unraced: a side could not do it.
     """
     order: tuple[Label, ...] = ("base", "head") if first == "base" else ("head", "base")
-    cores = _shared_core(asked)
+    cores = _shared_core(options)
     with contextlib.ExitStack() as stack:
         running: dict[Label, Racer] = {}
         found: dict[Label, Unable | None] = {}
         for label in order:
             with _noted(found, label):
                 complaints = stack.enter_context(tempfile.TemporaryFile())
-                running[label] = Racer(*racers[label], asked, complaints, cores)
+                running[label] = Racer(*racers[label], options, complaints, cores)
                 stack.callback(running[label].end)
         for label, racer in running.items():
             with _noted(found, label):
                 racer.ready()
         if any(found.values()):
             raise Unraced(found)
-        seconds = {row: _turns(running, row, order, asked.seconds) for row in ROWS}
+        seconds = {row: _turns(running, row, order, options.seconds) for row in ROWS}
     timed = {row: each for row, each in seconds.items() if each["base"] and each["head"]}
     return Pair(
         {row: statistics.median(each["base"]) for row, each in timed.items()},
@@ -165,9 +165,9 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], asked: CellOptions, firs
     )
 
 
-def _shared_core(asked: CellOptions) -> frozenset[int]:
+def _shared_core(options: CellOptions) -> frozenset[int]:
     """One core for both processes, which never work at the same time, so that other processes slow both equally."""
-    if asked.clock != "cpu" or asked.threads != 1 or not hasattr(os, "sched_getaffinity"):
+    if options.clock != "cpu" or options.threads != 1 or not hasattr(os, "sched_getaffinity"):
         return frozenset()
     return frozenset({random.choice(sorted(os.sched_getaffinity(0)))})
 

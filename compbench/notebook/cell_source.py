@@ -34,9 +34,9 @@ def source_of(method: Method) -> str:
     for role, value in values.items():
         if callable(value):
             _write(getattr(value, "__name__", role), value, {name for name in own if not name.startswith("compbench.")}, texts)
-    said = "".join(f"    {role}={_constant(value)},\n" for role, value in values.items())
+    arguments = "".join(f"    {role}={_constant(value)},\n" for role, value in values.items())
     head = f'"""{method.name}, defined in a notebook or a script."""'
-    return "\n\n".join([head, *texts.values(), f"METHOD = dict(\n{said})\n"])
+    return "\n\n".join([head, *texts.values(), f"METHOD = dict(\n{arguments})\n"])
 
 
 def _write(name: str, value: object, own: set[str], texts: dict[str, str]) -> None:

@@ -56,14 +56,14 @@ class StoredModel:
         """
         import torch
 
-        asked = as_conditions(self.problem.space, conditions)
+        condition = as_conditions(self.problem.space, conditions)
         generator = torch.Generator().manual_seed(seed)
-        x0 = torch.randn((len(asked), *self.problem.event.shape), generator=generator)
+        x0 = torch.randn((len(condition), *self.problem.event.shape), generator=generator)
         ctx = Context(torch.device("cpu"), "fp32", generator, NoCheckpoints())
         with torch.no_grad():
             parts = [
-                self.method.sample(self.settings, self.model, Request(asked[at : at + ROWS], x0[at : at + ROWS]), ctx).float()
-                for at in range(0, len(asked), ROWS)
+                self.method.sample(self.settings, self.model, Request(condition[at : at + ROWS], x0[at : at + ROWS]), ctx).float()
+                for at in range(0, len(condition), ROWS)
             ]
         return torch.cat(parts)
 

@@ -67,19 +67,19 @@ class TaskView:
         """
         import torch
 
-        asked = as_conditions(self.task.space, conditions)
-        if (asked < 0).any():
+        condition = as_conditions(self.task.space, conditions)
+        if (condition < 0).any():
             raise CompbenchError("render takes combinations: give every factor a value, not -1.")
         if self.task.truth is not None:
-            return self.task.truth(asked)
-        if self.task.holdout.contains(asked).any():
+            return self.task.truth(condition)
+        if self.task.holdout.contains(condition).any():
             raise CompbenchError(f"only the referee may see held-out samples of '{self.task.name}'; render seen combinations.")
         silo, generator = self.problem.federation.unmetered().pooled(), torch.Generator().manual_seed(self.request.seed)
-        found: list[Tensor | None] = [None] * len(asked)
+        found: list[Tensor | None] = [None] * len(condition)
         for _ in range(BATCHES):
             batch = silo.batch(BATCH, generator)
             for row in (place for place, sample in enumerate(found) if sample is None):
-                match = (batch.condition == asked[row]).all(1).nonzero()
+                match = (batch.condition == condition[row]).all(1).nonzero()
                 found[row] = batch.x1[int(match[0])] if len(match) else None
             if all(sample is not None for sample in found):
                 return torch.stack([sample for sample in found if sample is not None])
@@ -109,15 +109,15 @@ def as_conditions(space: FactorSpace, conditions: Tensor | Sequence[Sequence[int
     import torch
 
     try:
-        asked = torch.as_tensor(conditions)
+        condition = torch.as_tensor(conditions)
     except (TypeError, ValueError, RuntimeError) as error:
         raise CompbenchError(f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}: {error}.") from error
-    if asked.ndim != 2 or asked.shape[1] != len(space) or asked.is_floating_point():
+    if condition.ndim != 2 or condition.shape[1] != len(space) or condition.is_floating_point():
         raise CompbenchError(
-            f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}; got {tuple(asked.shape)}."
+            f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}; got {tuple(condition.shape)}."
         )
     sizes = torch.tensor(space.sizes)
-    if ((asked < -1) | (asked >= sizes)).any():
+    if ((condition < -1) | (condition >= sizes)).any():
         ranges = ", ".join(f"{name} 0-{size - 1}" for name, size in zip(space.names, space.sizes, strict=True))
         raise CompbenchError(f"conditions outside of the lattice: {ranges}; -1 leaves a factor open.")
-    return asked.long()
+    return condition.long()

@@ -31,11 +31,11 @@ def checkout_of(file: Path) -> Checkout:
     """
     if _lines(file.parent, "check-ignore", "--", file.name):
         return Checkout()  # for example in an environment inside of a repository
-    said = _lines(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
-    commit = next((line.split()[2] for line in said if line.startswith("# branch.oid ")), "")
+    lines = _lines(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
+    commit = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "")
     if not commit or commit.startswith("("):  # "(initial)" means that nothing was committed yet
         return Checkout()
-    return Checkout(commit=commit, clean=all(line.startswith("#") for line in said))
+    return Checkout(commit=commit, clean=all(line.startswith("#") for line in lines))
 
 
 def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
@@ -105,8 +105,8 @@ def git(folder: Path, *arguments: str, seconds: float = SECONDS) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompbenchError(f"git does not answer: {error}.") from error
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"git {arguments[0]} failed"]
-        raise CompbenchError(f"{said[-1][:200]}.")
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"git {arguments[0]} failed"]
+        raise CompbenchError(f"{lines[-1][:200]}.")
     return done.stdout
 
 

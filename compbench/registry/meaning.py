@@ -210,7 +210,7 @@ def differing_from(record: Record, today: Code) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if table.name(known.get(name, "")) != table.name(today.parts.get(name, ""))))
 
 
-def said(differing: Sequence[str]) -> str:
+def difference_in_words(differing: Sequence[str]) -> str:
     """The result of `differing` in words."""
     if not differing:
         return "the code is the same"

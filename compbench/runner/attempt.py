@@ -362,7 +362,7 @@ class Attempt:
             return Outcome(found, self.store.path_of(found), reused=False)
 
     def _written_down(self, ending: Ending) -> Record:
-        said = Failed(reason=ending.reason, traceback=ending.traceback)  # shortened, and without control characters
+        failure = Failed(reason=ending.reason, traceback=ending.traceback)  # shortened, and without control characters
         card = self.request.card and self.request.card.number
         known = {"device": self.spec.device_class, "card": card, "slots": self.request.slots}
         known["predecessors"] = self.pair.predecessors
@@ -375,8 +375,8 @@ class Attempt:
             identity=self.spec.identity,
             attempt=1,  # `commit` sets the number
             status=ending.status,
-            reason=said.reason,
-            traceback=said.traceback,
+            reason=failure.reason,
+            traceback=failure.traceback,
             environment=environment_of(self.facts, sandboxed=not self.in_process, **known),
             oracle=self.contestant.oracle,
             notes=self.facts.get("notes", {}),

@@ -90,32 +90,34 @@ def profile_of(
     """
     ours: dict[str, Json] = {"referee_memory_bytes": refereed.referee_memory_bytes}
     try:
-        said = Profile(**{name: value for name, value in measured.items() if name in ITS_OWN or name not in Profile.model_fields})
+        reported = Profile(
+            **{name: value for name, value in measured.items() if name in ITS_OWN or name not in Profile.model_fields}
+        )
     except (TypeError, ValueError) as error:
         why = f"the contestant sent no profile: {' '.join(str(error).split())[:300]}"
         return Profile(**ours, stages=refereed.stages, distrust=why)
-    stages, idle = _stages(said, refereed, watch, shared)
-    why = _contradiction(said, watch, budget, fit_seconds, shared, num_silos)
+    stages, idle = _stages(reported, refereed, watch, shared)
+    why = _contradiction(reported, watch, budget, fit_seconds, shared, num_silos)
     slack = IDLE_SECONDS + IDLE_SHARE * watch.sampling_cpu_seconds + refereed.num_bytes / BYTES_PER_SECOND
     if not why and idle > slack:
         why = f"it used {idle:.3g} CPU seconds while it had nothing to do"
     if not why:
-        ours |= _speeds(said, refereed, watch, budget, shared)
+        ours |= _speeds(reported, refereed, watch, budget, shared)
         why = str(ours.pop("distrust", ""))
-    return Profile(**{**dict(said), **ours, "stages": stages, "distrust": why})
+    return Profile(**{**dict(reported), **ours, "stages": stages, "distrust": why})
 
 
-def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
+def _stages(reported: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
     """All stages, and the contestant's CPU seconds outside of any stage.
 
     Seconds of sampling come from the referee, their CPU time from the contestant.  During warm-up the contestant may keep all
     cores busy, because a compiler starts processes that the contestant's clock does not see.
     """
-    answered = {name: sum(stage.cpu_seconds for stage in said.stages if stage.name == name) for name in ("warm_up", "sample")}
+    answered = {name: sum(stage.cpu_seconds for stage in reported.stages if stage.name == name) for name in ("warm_up", "sample")}
     seen = watch.sampling_cpu_seconds
     warming = num_cores() * sum(stage.seconds for stage in refereed.stages if stage.name == "warm_up")
     idle = watch.idle_cpu_seconds + max(0.0, seen - answered["sample"] - warming)
-    stages = [stage for stage in said.stages if stage.name not in answered and not (shared and stage.name == "fit")]
+    stages = [stage for stage in reported.stages if stage.name not in answered and not (shared and stage.name == "fit")]
     if shared:
         stages.append(Stage(name="fit", seconds=shared.seconds, cpu_seconds=shared.cpu_seconds))
     for stage in refereed.stages:
@@ -127,7 +129,7 @@ def _stages(said: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | 
     return stages, idle
 
 
-def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Json]:
+def _speeds(reported: Profile, refereed: Evaluated, watch: Watch, budget: Budget, shared: FitCost | None) -> dict[str, Json]:
     """Rates, latency, shares of peak and energy by our clocks; `distrust` if FLOPs exceed the device's peak."""
     found: dict[str, Json] = {"energy_joules": None if shared else refereed.energy_joules}
     rate = None if shared else watch.meter.rate()
@@ -139,8 +141,8 @@ def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, sh
         found["latency_p50_ms"] = 1000 * statistics.median(times)
         found["latency_p95_ms"] = 1000 * times[round(0.95 * (len(times) - 1))]
     rates = {
-        "share_of_peak_training": (said.flops_per_train_step or 0.0) * (rate or 0.0),
-        "share_of_peak_sampling": (said.flops_per_sample or 0.0) * (samples or 0.0),
+        "share_of_peak_training": (reported.flops_per_train_step or 0.0) * (rate or 0.0),
+        "share_of_peak_sampling": (reported.flops_per_sample or 0.0) * (samples or 0.0),
     }
     measured = refereed.peak_flops_per_second
     if measured:
@@ -153,17 +155,17 @@ def _speeds(said: Profile, refereed: Evaluated, watch: Watch, budget: Budget, sh
 
 
 def _contradiction(
-    said: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None, num_silos: int
+    reported: Profile, watch: Watch, budget: Budget, fit_seconds: float, shared: FitCost | None, num_silos: int
 ) -> str:
     """Why the contestant's report on its fit cannot be true; "" if it can."""
     names = ("setup", "data", "extend") if shared else ("setup", "data", "fit", "extend")
-    fitted = sum(map(said.seconds, names))
+    fitted = sum(map(reported.seconds, names))
     less = not shared and fitted < SLACK_SHARE * fit_seconds and fit_seconds - fitted > SLACK_SECONDS
     if less or fitted > fit_seconds + IDLE_SECONDS:
         return f"it reported {fitted:.3g} s for a fit that took {fit_seconds:.3g} s"
-    parties = len(said.silos) + 1 if said.silos else num_silos
+    parties = len(reported.silos) + 1 if reported.silos else num_silos
     most = STEPS_SLACK * min(parties, MOST_SILOS + 1) * budget.train_steps
-    done = max(watch.meter.done, (shared.train_steps if shared else said.train_steps) or 0)
+    done = max(watch.meter.done, (shared.train_steps if shared else reported.train_steps) or 0)
     if done > most:
         return f"it reported {done} training steps where the budget allows {budget.train_steps} per silo"
     return ""

@@ -88,8 +88,8 @@ def probed(
         if evaluations_excess(found, declared):  # is part of the work done once per request?
             found = counted.evaluations(sample, max(2, len(asked.x0)), flops.forward, examples, declared)
     trains = reported > 0 or tally.optimiser_steps > 0
-    told = conditions.of(asked.condition.shape[1])
-    scale = declared / sum(told) if declared and told else 1 / len(asked.x0)
+    by_size = conditions.of(asked.condition.shape[1])
+    scale = declared / sum(by_size) if declared and by_size else 1 / len(asked.x0)
     per_step = flops.total / max(steps, reported) if trains else 0.0
     each = tally.backward_passes / max(1, tally.optimiser_steps, reported)
-    return Probed(per_sample, per_step, found, tuple(scale * count for count in told), each, asking.backward_passes)
+    return Probed(per_sample, per_step, found, tuple(scale * count for count in by_size), each, asking.backward_passes)

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from compbench.api.schemas import Plugin, Record, RunRequest, RunSpec
 from compbench.registry.checkout import registry_of, task_origin
-from compbench.registry.meaning import UNKNOWN, differing_from, said
+from compbench.registry.meaning import UNKNOWN, difference_in_words, differing_from
 from compbench.registry.meaning import Code as Meaning
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import check_same
@@ -239,7 +239,7 @@ class _Again(_Untrained):
             if was != now:
                 raise CompbenchError(f"{source.name} has {name.replace('_', ' ')} {was}, here it is {now}: run it again.")
         if differing == (UNKNOWN,) or not set(differing) <= MAY_DIFFER:
-            raise CompbenchError(f"{source.name} cannot be scored again: {said(differing)}; run it again.")
+            raise CompbenchError(f"{source.name} cannot be scored again: {difference_in_words(differing)}; run it again.")
         return spec
 
     def _finished(self) -> Outcome | None:

@@ -87,11 +87,11 @@ def _measured(
     gram = torch.zeros(len(cells), len(cells), dtype=torch.float64)
     layer, units, kept = "", 0, None
     for number in range(num_inputs):
-        asked = others[number].repeat(len(cells), 1)
-        asked[:, list(holdout.factors)] = cells
+        conditions = others[number].repeat(len(cells), 1)
+        conditions[:, list(holdout.factors)] = cells
         blocks = []
-        for first in range(0, len(asked), ROWS):
-            rows = asked[first : first + ROWS].to(device)
+        for first in range(0, len(conditions), ROWS):
+            rows = conditions[first : first + ROWS].to(device)
             x_t, t = x0[number].expand(len(rows), *x0.shape[1:]).to(device), torch.zeros(len(rows), device=device)
             with hidden(model, len(rows)) as found:
                 forward(x_t, t, rows)
@@ -126,11 +126,11 @@ def hidden(model: nn.Module, num_rows: int) -> Iterator[list[tuple[str, Tensor]]
     """
     from torch import Tensor, nn
 
-    heard: list[tuple[str, Tensor]] = []
+    recorded: list[tuple[str, Tensor]] = []
 
     def keep(name: str, activations: object) -> None:
         if isinstance(activations, Tensor) and activations.ndim > 1 and len(activations) == num_rows:
-            heard[:] = [(name, activations.detach())]
+            recorded[:] = [(name, activations.detach())]
 
     named: object = getattr(model, "hidden_layer", None)
     if isinstance(named, str):
@@ -143,7 +143,7 @@ def hidden(model: nn.Module, num_rows: int) -> Iterator[list[tuple[str, Tensor]]
             if isinstance(module, projections)
         ]
     try:
-        yield heard
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()

@@ -35,35 +35,35 @@ LEAST_EXAMPLES = 1_000
 """With fewer counted examples, missing kinds are not reported."""
 
 
-def kind_of(told: int, num_factors: int) -> str:
+def kind_of(num_given: int, num_factors: int) -> str:
     """The kind of a condition that gives a value to `told` of F factors."""
-    if told == num_factors:
+    if num_given == num_factors:
         return "whole"
     names = {0: "null", 1: "single", 2: "pair"}
-    return names.get(told, "all_but_one" if told == num_factors - 1 else "some")
+    return names.get(num_given, "all_but_one" if num_given == num_factors - 1 else "some")
 
 
 def by_kind(counts: Sequence[float]) -> dict[str, float]:
     """Counts n_0 ... n_F of conditions by their kinds; {} of ()."""
     found: dict[str, float] = {}
-    for told, count in enumerate(counts):
-        kind = kind_of(told, len(counts) - 1)
+    for num_given, count in enumerate(counts):
+        kind = kind_of(num_given, len(counts) - 1)
         found[kind] = found.get(kind, 0.0) + count
     return found
 
 
-def noted(trained: Sequence[float], asked: Sequence[float]) -> dict[str, float]:
+def noted(trained: Sequence[float], requested: Sequence[float]) -> dict[str, float]:
     """A record's notes from counts n_0 ... n_F of both; () means that nothing was counted."""
-    parts = {"trained": by_kind(trained), "asked": by_kind(asked)}
+    parts = {"trained": by_kind(trained), "asked": by_kind(requested)}
     return {f"{PREFIX}{name}_{kind}": float(count) for name, own in parts.items() for kind, count in own.items()}
 
 
-def untrained(trained: Mapping[str, float], asked: Mapping[str, float]) -> dict[str, float]:
+def untrained(trained: Mapping[str, float], requested: Mapping[str, float]) -> dict[str, float]:
     """Kinds that samples request and the fit hardly saw, with their counts in training; {} if either was not counted."""
     total = sum(trained.values())
     if total < LEAST_EXAMPLES:
         return {}
-    return {kind: trained.get(kind, 0.0) for kind in KINDS if asked.get(kind) and trained.get(kind, 0.0) < RARE * total}
+    return {kind: trained.get(kind, 0.0) for kind in KINDS if requested.get(kind) and trained.get(kind, 0.0) < RARE * total}
 
 
 def of_record(record: Record, name: str) -> dict[str, float]:
@@ -74,11 +74,11 @@ def of_record(record: Record, name: str) -> dict[str, float]:
 
 def in_words(record: Record) -> tuple[str, ...]:
     """What a run was trained on and asked for, one phrase each; () for a record without these counts."""
-    trained, asked = of_record(record, "trained"), of_record(record, "asked")
-    if not asked and not trained:
+    trained, requested = of_record(record, "trained"), of_record(record, "asked")
+    if not requested and not trained:
         return ()
     found = [f"trained on {_listed(trained, 'examples')}" if trained else "what the fit regressed on was not counted"]
-    return (*found, f"asked a sample at {_listed(asked, 'evaluations')}") if asked else tuple(found)
+    return (*found, f"asked a sample at {_listed(requested, 'evaluations')}") if requested else tuple(found)
 
 
 def untrained_in_words(records: Iterable[Record]) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ class Wanted(NamedTuple):
         parts = path.stem.split(".")
         if len(parts) != 6:
             return False
-        asked = ((parts[0], self.task), (parts[1], self.method), (parts[2], self.preset))
-        return all(fnmatchcase(name, pattern or "*") for name, pattern in asked) and self.status in ("", status_of(path))
+        filters = ((parts[0], self.task), (parts[1], self.method), (parts[2], self.preset))
+        return all(fnmatchcase(name, pattern or "*") for name, pattern in filters) and self.status in ("", status_of(path))
 
 
 class Removal(NamedTuple):

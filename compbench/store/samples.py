@@ -79,11 +79,11 @@ class SamplePool:
     def _next(self, condition: tuple[int, ...], stream: str) -> int:
         if rows := self._rows.get(condition):
             return rows.popleft()
-        said = ", ".join(f"{name}={value}" for name, value in zip(self._space.names, condition, strict=True))
+        described = ", ".join(f"{name}={value}" for name, value in zip(self._space.names, condition, strict=True))
         have = self._counts.get(condition, 0)
         found = f"and all {have} of these samples are used" if have else f"and none of the {len(self)} samples has it"
         raise CompbenchError(
-            f"too few samples: '{stream}' asks for one more of {said}, {found}; "
+            f"too few samples: '{stream}' asks for one more of {described}, {found}; "
             "`compbench score --requests FILE` writes all requested conditions."
         )
 
@@ -286,8 +286,8 @@ def _scaled(values: numpy.ndarray, bytes_: bool, value_range: tuple[float, float
     slack = RANGE_SLACK * (high - low) / 2
     if least < low - slack or most > high + slack:
         reach = most if most > high + slack else least
-        said = f"images lie in [{low:g}, {high:g}]" if given else "images lie in [-1, 1], or are uint8"
-        raise CompbenchError(f"{said}; these reach {reach:.4g}{'' if given else ' (--range LOW,HIGH names another range)'}.")
+        described = f"images lie in [{low:g}, {high:g}]" if given else "images lie in [-1, 1], or are uint8"
+        raise CompbenchError(f"{described}; these reach {reach:.4g}{'' if given else ' (--range LOW,HIGH names another range)'}.")
     return values if (low, high) == (-1.0, 1.0) else (values - low) * (2 / (high - low)) - 1
 
 

@@ -113,13 +113,15 @@ def check_shots(record: Record) -> None:
 
     The seed determines which examples they are: `compbench reproduce` draws them again.
     """
-    asked, given = record.spec.task_settings.get(SETTING), record.shots
+    num_shots, given = record.spec.task_settings.get(SETTING), record.shots
     if given is None:
-        if asked and record.status == "ok" and _takes_shots(record):
-            raise CompbenchError(f"was trained on {asked} shots of each held-out cell, by its settings, and does not name them.")
+        if num_shots and record.status == "ok" and _takes_shots(record):
+            raise CompbenchError(
+                f"was trained on {num_shots} shots of each held-out cell by its settings, and does not name them."
+            )
         return
-    if asked != given.per_cell:
-        raise CompbenchError(f"names {given.per_cell} shots of each held-out cell, and its settings ask for {asked or 'none'}.")
+    if num_shots != given.per_cell:
+        raise CompbenchError(f"names {given.per_cell} shots of each held-out cell; its settings ask for {num_shots or 'none'}.")
     if not given.examples:
         return
     if len(set(given.examples)) != given.per_cell * given.num_cells or digest_of(given.examples) != given.digest:

@@ -16,7 +16,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
 
-class Asked(NamedTuple):
+class RequestedRun(NamedTuple):
     """A requested run; with `any_device`, a run on any class of devices counts as this run."""
 
     request: RunRequest
@@ -30,16 +30,16 @@ class Known(NamedTuple):
     outcome: Outcome | None = None
 
 
-def listing_of(asked: Sequence[Asked]) -> Listing:
+def listing_of(requested: Sequence[RequestedRun]) -> Listing:
     """The names in the store of some requests."""
-    return Listing(Store(Home(Path(asked[0].request.home)).records))
+    return Listing(Store(Home(Path(requested[0].request.home)).records))
 
 
-def known(asked: Sequence[Asked], listing: Listing, facts: RunFacts, *, every: bool) -> list[Known]:
+def known(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts, *, every: bool) -> list[Known]:
     """What is known of each run, in order.
 
     Args:
-        asked: the requested runs.
+        requested: the requested runs.
         listing: the names in their store.
         facts: the process that computes identities.
         every: compute all identities, and refuse a request that cannot run here.  Otherwise compute only the identities of
@@ -48,17 +48,17 @@ def known(asked: Sequence[Asked], listing: Listing, facts: RunFacts, *, every: b
     Raises:
         CompbenchError: identities could not be computed; with `every`, also if a request is wrong.
     """
-    paths = [listing.of(one.request) for one in asked]
+    paths = [listing.of(one.request) for one in requested]
     places = [place for place, own in enumerate(paths) if every or own]
     if not places:
-        return [Known() for _ in asked]
-    requests = [asked[place].request for place in places]
-    elsewhere = [_device_classes(paths[place]) if asked[place].any_device else [] for place in places]
+        return [Known() for _ in requested]
+    requests = [requested[place].request for place in places]
+    elsewhere = [_device_classes(paths[place]) if requested[place].any_device else [] for place in places]
     try:
         found = dict(zip(places, facts.identities(requests, elsewhere=elsewhere, pass_over=not every), strict=True))
     except Ended as end:
         raise CompbenchError(end.reason) from end
-    return [_known(one.request, paths[place], found.get(place, [])) for place, one in enumerate(asked)]
+    return [_known(one.request, paths[place], found.get(place, [])) for place, one in enumerate(requested)]
 
 
 def _known(request: RunRequest, paths: Sequence[Path], ways: Sequence[Sequence[str]]) -> Known:

@@ -81,9 +81,9 @@ class RunFacts:
         Raises:
             Ended: a request is wrong and `pass_over` is false, or a process died.
         """
-        asked = [(_alike(request), tuple(own)) for request, own in zip(requests, elsewhere or repeat(()), strict=False)]
+        keyed = [(_alike(request), tuple(own)) for request, own in zip(requests, elsewhere or repeat(()), strict=False)]
         classes: dict[str, dict[str, None]] = {}
-        for key, own in asked:
+        for key, own in keyed:
             classes.setdefault(key, {}).update(dict.fromkeys(own))
         specs: list[list[RunSpec]] = []
         for start in range(0, len(classes), AT_A_TIME):
@@ -92,7 +92,7 @@ class RunFacts:
             specs += self._started().values("compbench.sweep.matrix:resolved", arguments, list[RunSpec], seconds=HOURS)
         found = dict(zip(classes, specs, strict=True))
         return [
-            _ways(found[key], list(classes[key]), own, request.seed) for request, (key, own) in zip(requests, asked, strict=True)
+            _ways(found[key], list(classes[key]), own, request.seed) for request, (key, own) in zip(requests, keyed, strict=True)
         ]
 
     def _started(self) -> Isolated:

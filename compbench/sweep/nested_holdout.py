@@ -153,14 +153,14 @@ class OpenNested:
         silo = self.task.problem(self.budget).federation.pooled()
         real = _drawn(silo, NUM_EXAMPLES, self.ctx.generator("nested"), self._is_asked, "of the nested combinations")
         split = "heldout" if self.inner.cells else "seen"
-        asked = real.condition.cpu().repeat(2, 1)
-        samples = sampler(asked, stream=split).reshape(2, *real.x1.shape)
+        condition = real.condition.cpu().repeat(2, 1)
+        samples = sampler(condition, stream=split).reshape(2, *real.x1.shape)
         score = Score(
             name=f"{split}_{ENERGY_SCORE}",
             metric=ENERGY_SCORE,
             split=split,
             value=energy_score(samples, real.x1.cpu()),
-            n=len(asked),
+            n=len(condition),
             direction="lower",
             primary=True,
         )

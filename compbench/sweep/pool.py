@@ -228,24 +228,24 @@ DRIVER = Path("/proc/driver/nvidia/version")
 """This file exists if the kernel has NVIDIA's driver, also in containers without NVIDIA's tool."""
 
 
-def cards_of(asked: str, variables: Mapping[str, str] = os.environ) -> list[Card]:
+def cards_of(device: str, variables: Mapping[str, str] = os.environ) -> list[Card]:
     """The GPUs for slots, counted without importing torch; none for a CPU, or if the run itself must report the problem.
 
     Args:
-        asked: auto, cpu, cuda or cuda:N; N counts the GPUs that are visible.
+        device: auto, cpu, cuda or cuda:N; N counts the GPUs that are visible.
         variables: the environment, whose CUDA_VISIBLE_DEVICES names the visible ones by index or UUID.
     """
-    if asked == "cpu":
+    if device == "cpu":
         return []
     listed = variables.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None and asked == "auto" and not (DRIVER.exists() or _num_cards()):
+    if listed is not None and device == "auto" and not (DRIVER.exists() or _num_cards()):
         return []  # it may be set on a machine without GPUs
     given = map(str, range(_num_cards())) if listed is None else map(str.strip, listed.split(","))
     # as in CUDA, entries behind an invalid entry are not visible
     entries = takewhile(lambda entry: entry != "-1" and re.fullmatch(CARD, entry), given)
     cards = [Card(number=number, entry=entry) for number, entry in enumerate(entries)]
-    if asked.startswith("cuda:"):
-        number = asked.removeprefix("cuda:")
+    if device.startswith("cuda:"):
+        number = device.removeprefix("cuda:")
         return cards[int(number) :][:1] if number.isdecimal() else []
     return cards
 

@@ -46,12 +46,12 @@ def queued(job: str) -> dict[str, State]:
 
 def endings(job: str) -> dict[str, State]:
     """How members ended, as far as SLURM knows: the controller remembers for some minutes, the accounting database longer."""
-    asked = [
+    commands = [
         ("sacct", "-n", "-X", "-P", "-j", job, "-o", "JobID,State,Reason"),
         ("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%i|%T|%r"),
     ]
     found: dict[str, State] = {}
-    for words in asked:
+    for words in commands:
         try:
             found |= _states(_answer(*words))
         except Silent:
@@ -108,8 +108,8 @@ def _answer(*words: str) -> str:
     except OSError as error:
         raise Silent(f"{words[0]} cannot be started: {error}.") from error
     if done.returncode:
-        said = " ".join(done.stderr.split())[-300:] or f"exit status {done.returncode}"
-        raise Silent(f"{words[0]}: {said}")
+        message = " ".join(done.stderr.split())[-300:] or f"exit status {done.returncode}"
+        raise Silent(f"{words[0]}: {message}")
     return done.stdout
 
 

@@ -247,8 +247,8 @@ class _Runner:
         trial.set_user_attr("settings", chosen)
         values: list[float] = []
         for seed in range(self._seeds):
-            asked = {"overrides": {**self._request.overrides, **chosen}, "seed": seed}
-            record = self._run(trial, self._request.model_copy(update=asked))
+            changes = {"overrides": {**self._request.overrides, **chosen}, "seed": seed}
+            record = self._run(trial, self._request.model_copy(update=changes))
             _add_cost(trial, record)
             (score,) = (score for score in record.scores if score.primary)
             if score.value is None:

@@ -36,15 +36,15 @@ class ConditionCounts:
         import torch
 
         num_factors, device = condition.shape[-1], condition.device
-        told = (condition >= 0).sum(-1).flatten()  # (B,)
+        num_given = (condition >= 0).sum(-1).flatten()  # (B,)
         if kind is not None:
-            told = torch.where(kind == 0, told, (kind > 1).to(told.dtype))
+            num_given = torch.where(kind == 0, num_given, (kind > 1).to(num_given.dtype))
         place = threading.get_ident(), num_factors, str(device)
         if place not in self._found:
             sizes = torch.arange(num_factors + 1, device=device)
             self._found[place] = torch.zeros_like(sizes), sizes
         counts, sizes = self._found[place]
-        counts += (told[:, None] == sizes).sum(0)
+        counts += (num_given[:, None] == sizes).sum(0)
 
     def of(self, num_factors: int) -> tuple[int, ...]:
         """n_0 ... n_F of the conditions on F factors; () if there were none."""

@@ -77,7 +77,7 @@ Precision = Literal["fp32", "bf16", "tf32"]
 """bf16 is autocast; tf32 is fp32 with factors rounded to 10 bits, only on GPUs; fp32 rounds nothing."""
 
 
-def precision(asked: Precision | Literal["auto"], device: torch.device) -> Precision:
+def precision(requested: Precision | Literal["auto"], device: torch.device) -> Precision:
     """Resolve a precision; "auto" means bf16 autocast if the device computes it faster than fp32.
 
     Networks of vectors keep their first and last maps in fp32, so that positions are not rounded.
@@ -85,10 +85,10 @@ def precision(asked: Precision | Literal["auto"], device: torch.device) -> Preci
     Raises:
         CompbenchError: the device does not have the precision.
     """
-    if asked == "tf32" and device.type != "cuda":
+    if requested == "tf32" and device.type != "cuda":
         raise CompbenchError("--precision tf32: a CPU has no tf32 products; use fp32 or bf16, or a GPU (--device cuda).")
-    if asked != "auto":
-        return asked
+    if requested != "auto":
+        return requested
     return "bf16" if has_fast_bf16(device) else "fp32"
 
 

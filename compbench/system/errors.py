@@ -93,25 +93,25 @@ def brief(error: Exception) -> str:
     return " ".join(str(error).split())[:80] or type(error).__name__
 
 
-def suggest(kind: str, asked: str, known: list[str]) -> CompbenchError:
+def suggest(kind: str, wanted: str, known: list[str]) -> CompbenchError:
     """The error for an unknown name, with up to three similar names or names that begin with it, or all names if they are few."""
-    near = _near(asked, known)
+    near = _near(wanted, known)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
     if len(known) <= FEW_NAMES:
         have = f" Known: {', '.join(sorted(known)) or 'none'}."
     else:
         have = "" if near else f" There are {len(known)}: `compbench list` or `compbench info` names them."
-    return CompbenchError(f"no {kind} named '{asked}'.{hint}{have}")
+    return CompbenchError(f"no {kind} named '{wanted}'.{hint}{have}")
 
 
-def _near(asked: str, known: list[str]) -> list[str]:
+def _near(wanted: str, known: list[str]) -> list[str]:
     """Up to three names that the user may have meant, the most similar first."""
     import difflib  # takes 10 ms, so it is imported only for an error
 
-    ratio = {name: difflib.SequenceMatcher(None, asked, name).ratio() for name in known}
+    ratio = {name: difflib.SequenceMatcher(None, wanted, name).ratio() for name in known}
     best = max(ratio.values(), default=0.0)
     near = [name for name in known if ratio[name] >= max(NEAR, best - BEHIND)]
-    near = near or [name for name in known if len(asked) > 2 and name.startswith(asked)]
+    near = near or [name for name in known if len(wanted) > 2 and name.startswith(wanted)]
     return sorted(near, key=lambda name: -ratio[name])[:3]
 
 

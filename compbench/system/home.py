@@ -35,8 +35,8 @@ class Home:
         Raises:
             CompbenchError: COMPBENCH_HOME, or one of its parents, is not a folder.
         """
-        if asked := os.environ.get("COMPBENCH_HOME"):
-            return cls(_folder(asked))
+        if setting := os.environ.get("COMPBENCH_HOME"):
+            return cls(_folder(setting))
         import platformdirs
 
         return cls(Path(platformdirs.user_data_dir("compbench", appauthor=False)))
@@ -113,16 +113,16 @@ class Home:
                     yield shared / path.name
 
 
-def _folder(asked: str) -> Path:
+def _folder(setting: str) -> Path:
     """The folder that COMPBENCH_HOME names; it need not exist yet."""
     try:
-        path = Path(asked).expanduser().resolve()
+        path = Path(setting).expanduser().resolve()
         there = next(place for place in (path, *path.parents) if place.exists())
         found = "" if there.is_dir() else f"{there} is not a folder"
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no such user, a name too long
-        path, found = Path(asked), str(error)
+        path, found = Path(setting), str(error)
     if found:
-        raise CompbenchError(f"COMPBENCH_HOME={asked}: {found}; name a folder; it need not exist yet.")
+        raise CompbenchError(f"COMPBENCH_HOME={setting}: {found}; name a folder; it need not exist yet.")
     return path
 
 

@@ -77,30 +77,30 @@ def share_weight_gradients() -> torch.library.Library | None:
 
 def convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Gradients:
     """(dy, images, weights, a `Convolution`'s fields, requested gradients) -> `Gradients`."""
-    threads, convolution, asked = torch.get_num_threads(), Convolution(*rest[:-1]), rest[-1]
-    if not is_shared(x, asked, threads):
-        return torchs(dy, x, weight, convolution, asked)
-    return shared(dy, x, weight, convolution, asked, threads)
+    threads, convolution, wanted = torch.get_num_threads(), Convolution(*rest[:-1]), rest[-1]
+    if not is_shared(x, wanted, threads):
+        return torchs(dy, x, weight, convolution, wanted)
+    return shared(dy, x, weight, convolution, wanted, threads)
 
 
-def is_shared(x: Tensor, asked: Sequence[bool], threads: int) -> bool:
+def is_shared(x: Tensor, wanted: Sequence[bool], threads: int) -> bool:
     """Whether the gradients are shared between threads, because torch's kernel would let them wait for each other."""
-    return threads > 1 and x.dtype is torch.bfloat16 and (asked[1] or asked[2])
+    return threads > 1 and x.dtype is torch.bfloat16 and (wanted[1] or wanted[2])
 
 
-def torchs(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool]) -> Gradients:
+def torchs(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, wanted: Sequence[bool]) -> Gradients:
     """Torch's own kernel, with the calling thread's number of threads: the plain reference."""
-    found: Gradients = OPERATOR.redispatch(ELSEWHERE, dy, x, weight, *convolution, asked)
+    found: Gradients = OPERATOR.redispatch(ELSEWHERE, dy, x, weight, *convolution, wanted)
     return found
 
 
-def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool], threads: int) -> Gradients:
+def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, wanted: Sequence[bool], threads: int) -> Gradients:
     """The gradients, computed by several single-threaded calls.
 
     Args:
         dy, x, weight: gradient with respect to the result, (N, O, ...); images, (N, C, ...); weights.
         convolution: the other arguments of the convolution.
-        asked: which gradients are requested.
+        wanted: which gradients are requested.
         threads: largest number of calls.
     """
     workers = _workers(os.getpid(), threads)
@@ -109,20 +109,20 @@ def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, aske
         return workers.submit(_alone, *given)
 
     if products(dy, x, weight, convolution) < LEAST_PRODUCTS:
-        return submit(dy, x, weight, convolution, asked).result()
-    for_images = threads // 2 if asked[0] else 0
+        return submit(dy, x, weight, convolution, wanted).result()
+    for_images = threads // 2 if wanted[0] else 0
     channels, rows = cuts(dy, x, convolution, threads - for_images)
     kernels = [weight] if channels == dy.shape[1] else torch.split(weight, channels)
     of_weight = []
     for part, kernel in zip(torch.split(dy, channels, dim=1), kernels, strict=True):
         own = convolution._replace(bias_sizes=convolution.bias_sizes and [part.shape[1]])
-        of_weight.append([submit(*pair, kernel, own, [False, *asked[1:]]) for pair in _row_parts(part, x, rows)])
+        of_weight.append([submit(*pair, kernel, own, [False, *wanted[1:]]) for pair in _row_parts(part, x, rows)])
     of_images = [submit(*pair, weight, convolution, [True, False, False]) for pair in _row_parts(dy, x, for_images)]
     found = [[call.result() for call in calls] for calls in of_weight]
     return (
-        _joined([call.result()[0] for call in of_images]) if asked[0] else None,
-        _joined([_sum([part[1] for part in parts]) for parts in found]) if asked[1] else None,
-        _joined([_sum([part[2] for part in parts]) for parts in found]) if asked[2] else None,
+        _joined([call.result()[0] for call in of_images]) if wanted[0] else None,
+        _joined([_sum([part[1] for part in parts]) for parts in found]) if wanted[1] else None,
+        _joined([_sum([part[2] for part in parts]) for parts in found]) if wanted[2] else None,
     )
 
 
@@ -150,10 +150,10 @@ def cuts(dy: Tensor, x: Tensor, convolution: Convolution, threads: int) -> Cuts:
     return Cuts(block, max(1, min(threads // parts, len(x))))
 
 
-def _alone(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, asked: Sequence[bool]) -> Gradients:
+def _alone(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, wanted: Sequence[bool]) -> Gradients:
     """Torch's kernel in a thread of `_workers`, where the caller's `no_grad` has no effect."""
     with torch.no_grad():
-        return torchs(dy, x, weight, convolution, asked)
+        return torchs(dy, x, weight, convolution, wanted)
 
 
 def _row_parts(dy: Tensor, x: Tensor, count: int) -> list[tuple[Tensor, Tensor]]:

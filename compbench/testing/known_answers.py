@@ -147,11 +147,11 @@ class KnownAnswer(NamedTuple):
         x, moving = samples.detach().cpu().double().flatten(1), self._moving()
         fits = ((condition.cpu()[:, None] == NULL) | (condition.cpu()[:, None] == self.cells)).all(-1)  # (B, N)
         nearest = torch.cdist(x[:, moving], self._centres()[:, moving]).argmin(1)
-        told = (condition.cpu() != NULL).any(1)
-        share = float(fits[torch.arange(len(x)), nearest][told].double().mean())
+        is_given = (condition.cpu() != NULL).any(1)
+        share = float(fits[torch.arange(len(x)), nearest][is_given].double().mean())
         if share < OWN_SHARE:
             return Fault(f"with one factor open, {share:.0%} of the samples lie nearest to a centre that fits the others", PLACE)
-        for what, rows in (("all factors open", ~told), ("one factor open", told)):
+        for what, rows in (("all factors open", ~is_given), ("one factor open", is_given)):
             fault = self._path_fault(x[rows], MOST_SCALE_OPEN)
             if fault is not None:
                 return Fault(f"with {what}, {fault.found}", OPENED)

@@ -100,6 +100,6 @@ def _findings(arguments: Mapping[str, Json], time_limit: float, threads: int) ->
         if end.status == "timeout":
             yield failed("time", problem, f"not done within {time_limit:g} s, {during}")
         else:
-            said = last_line(end.traceback, 200)
-            yield failed("process", problem, f"{end.reason}, {during}" + (f"; its last line: {said}" if said else ""))
+            line = last_line(end.traceback, 200)
+            yield failed("process", problem, f"{end.reason}, {during}" + (f"; its last line: {line}" if line else ""))
         yield Finding("process", "", "skipped", f"all that would have come after '{check}'")

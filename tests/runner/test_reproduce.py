@@ -8,7 +8,7 @@ from support.sample_records import record
 
 from compbench.api.schemas import Code, Record
 from compbench.cli.main import main
-from compbench.registry.meaning import said
+from compbench.registry.meaning import difference_in_words
 from compbench.runner import reproduce as module
 from compbench.runner.attempt import Outcome
 from compbench.runner.reproduce import reproduce
@@ -84,8 +84,8 @@ def test_the_same_code_and_a_record_that_says_none() -> None:
     today = made("b" * 64, **PARTS)
     found = [module.Reproduction(one, today, (), ()).differing for one in (same, oldest)]
     assert found == [(), ("unknown",)]
-    assert said(found[0]) == "the code is the same"
-    assert "not known" in said(found[1])
+    assert difference_in_words(found[0]) == "the code is the same"
+    assert "not known" in difference_in_words(found[1])
 
 
 def test_a_reproduction_that_was_stopped_says_so_and_nothing_of_the_record(again, tmp_path: Path, monkeypatch) -> None:

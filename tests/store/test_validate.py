@@ -89,7 +89,7 @@ def test_a_record_that_names_the_shots_of_its_settings_is_sound() -> None:
     [
         (None, 2, "does not name them"),
         (shot(*HONEST), None, "its settings ask for none"),
-        (shot(*HONEST), 4, "names 2 shots of each held-out cell, and its settings ask for 4"),
+        (shot(*HONEST), 4, "names 2 shots of each held-out cell; its settings ask for 4"),
         (shot(*HONEST[:3]), 2, "does not name 2 different shots"),
         (shot(*HONEST).model_copy(update={"digest": "0" * 64}), 2, "does not name 2 different shots"),
         (shot(*HONEST[:3], "0.0.1.0.0.1"), 2, "other cells than those that it scored"),
