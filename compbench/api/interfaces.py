@@ -16,7 +16,7 @@ from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from compbench.api.context import FitParts, Presets, Silo, generator_of
 from compbench.api.factors import FactorSpace, Holdout, symmetry_of
@@ -45,6 +45,10 @@ class MethodSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
 
+LATER_ENTRIES: dict[str, Json] = {"time_location": 0.0}
+"""Entries of a budget that published records do not have, with the value at which a fit is what it was without them."""
+
+
 class Budget(BaseModel):
     """What a task grants each method at one preset, so that methods are compared at equal cost.
 
@@ -63,10 +67,22 @@ class Budget(BaseModel):
     final_learning_rate: float = Field(0.0, ge=0, le=1, description="learning rate at the end of the cosine")
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     ema_decay: float = Field(0.999, ge=0, lt=1, description="decay of the weights' moving average")
+    time_location: float = Field(
+        0.0, ge=-4, le=4, description="mean of the logits of training times; below 0, more of them lie near the noise"
+    )
     gradient_clip: float = Field(1.0, gt=0, description="largest norm of the gradient")
     sample_steps: int = Field(gt=0, description="solver steps from noise to data")
     extend_steps: int = Field(0, ge=0, description="optimiser steps of an extension; 0 where the task has none")
     checkpoint_seconds: float = Field(60.0, gt=0, description="time between checkpoints of the fit")
+
+    @model_serializer(mode="wrap")
+    def _without_later_entries(self, dump: SerializerFunctionWrapHandler) -> dict[str, Json]:
+        """Leave entries out that joined after records were published, while they do nothing: identities stay what they were."""
+        return {name: value for name, value in dump(self).items() if name not in LATER_ENTRIES or value != LATER_ENTRIES[name]}
+
+    def entries(self) -> dict[str, Json]:
+        """Every entry with its value, also those that records leave out."""
+        return {name: getattr(self, name) for name in type(self).model_fields}
 
 
 class Event(NamedTuple):

@@ -152,7 +152,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
         weights = ", ".join(f"{preset} {weight:g}" for preset, weight in task.guidance_weights.items())
         facts["guidance weight"] = f"{weights}: w of every composed sample on the factors of the holdout, 1 on others"
     facts["ranked by"] = task.primary
-    facts["budgets"] = {preset: task.budgets[preset].model_dump() for preset in PRESETS if preset in task.budgets}
+    facts["budgets"] = {preset: task.budgets[preset].entries() for preset in PRESETS if preset in task.budgets}
     if missing := missing_extra(entry, Home.of_user().data):
         facts["data"] = f"needs packages that are not installed: pip install '{missing}'"
     else:

@@ -5,6 +5,9 @@ All Gaussian paths are x_t = alpha_t x1 + sigma_t x0 with x0 ~ N(0, I); time is 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
 import torch
@@ -147,6 +150,23 @@ def noise_side(count: int, generator: Generator) -> Tensor:
     return torch.rand(count, generator=generator, device=generator.device).square()
 
 
+_location: ContextVar[float] = ContextVar("location of the logits of training times", default=0.0)
+
+
+@contextlib.contextmanager
+def times_around(location: float) -> Iterator[None]:
+    """Let `logit_normal` draw around a location in this thread while the block runs; `train` does so with its budget's."""
+    before = _location.set(location)
+    try:
+        yield
+    finally:
+        _location.reset(before)
+
+
 def logit_normal(count: int, generator: Generator) -> Tensor:
-    """Times 1 / (1 + exp(-z)), z ~ N(0, 1), on the generator's device, (count,).  Esser et al. 2024, section 3.1."""
-    return torch.randn(count, generator=generator, device=generator.device).sigmoid()
+    """Times 1 / (1 + exp(-z)), z ~ N(m, 1), on the generator's device, (count,).  Esser et al. 2024, section 3.1.
+
+    The location m is 0, or what `times_around` sets.  Below 0, more times lie near the noise, where a condition decides most.
+    """
+    z, location = torch.randn(count, generator=generator, device=generator.device), _location.get()
+    return (z + location).sigmoid() if location else z.sigmoid()

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from compbench.flow.compilation import compiled, note, step_begins
-from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
+from compbench.flow.path import LinearPath, logit_normal, point, target_velocity, times_around
 from compbench.system.condition_counts import regressed
 from compbench.system.errors import Cancelled, CompbenchError
 
@@ -116,7 +116,7 @@ def train(
             saved = time.monotonic()
         batch = silo.batch(budget.batch_size, ctx.generator)
         step_begins(velocity)
-        with trainer.autocast():
+        with trainer.autocast(), times_around(budget.time_location):
             value = loss(velocity, trainer.laid_out(batch), trainer.generator)
         trainer.update(value, step)
         losses[step % LOSS_WINDOW] = value.detach()

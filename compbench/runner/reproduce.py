@@ -100,7 +100,7 @@ def reproduce(
 def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
     """The request that resolves to a spec, with every setting given explicitly, and the device class by its kind."""
     overrides = dict(spec.settings)
-    overrides |= {f"budget.{name}": value for name, value in spec.budget.model_dump(mode="json").items()}
+    overrides |= {f"budget.{name}": value for name, value in spec.budget.entries().items()}
     overrides |= {f"task.{name}": value for name, value in spec.task_settings.items()}
     same = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
     device = "cpu" if spec.device_class == "cpu" else "cuda"

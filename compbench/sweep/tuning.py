@@ -215,7 +215,7 @@ def tune(
     if done:
         study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would propose the same settings again
     else:
-        study.enqueue_trial(_defaults(space, method, budget_of(request, task).model_dump()), skip_if_exists=True)
+        study.enqueue_trial(_defaults(space, method, budget_of(request, task).entries()), skip_if_exists=True)
     runner = _Runner(inside, registry, space, seeds)
     while (done := len(_ended(study))) < trials:
         study.optimize(runner, n_trials=1, catch=(TrialFailed,))

@@ -15,6 +15,7 @@ from compbench.flow.path import (
     score_to_denoised,
     score_to_velocity,
     target_velocity,
+    times_around,
     velocity_to_denoised,
     velocity_to_score,
 )
@@ -100,6 +101,14 @@ def test_logit_normal_has_median_one_half() -> None:
     assert t.max() < 1
     assert abs(float(t.median()) - 0.5) < 0.01
     assert abs(float((t < torch.sigmoid(torch.tensor(1.0))).float().mean()) - 0.8413) < 0.01  # one sigma of z
+
+
+def test_logit_normal_times_lie_around_the_location_that_is_set_and_only_there() -> None:
+    plain = logit_normal(1000, torch.Generator().manual_seed(0))
+    with times_around(-0.8):
+        moved = logit_normal(1000, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(moved.logit(), plain.logit() - 0.8, rtol=0, atol=1e-3)
+    assert torch.equal(logit_normal(1000, torch.Generator().manual_seed(0)), plain)
 
 
 def test_the_variance_preserving_path_has_the_papers_coefficients() -> None:

@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 from compbench.api.context import Batch, Context
 from compbench.api.interfaces import Budget
 from compbench.flow.nets import MLP, UNet, VelocityNet, head
+from compbench.flow.path import logit_normal
 from compbench.flow.solver import euler
 from compbench.flow.train import ema_decay, flow_matching_loss, learning_rate, train
 from compbench.system.errors import Cancelled, CompbenchError
@@ -139,6 +140,18 @@ def test_train_reaches_the_mean_of_each_condition() -> None:
     for value in (0, 1):
         torch.testing.assert_close(x[condition[:, 0] == value].mean(0), MEANS[value], rtol=0, atol=0.15)
     assert x[condition[:, 0] == 0].std(0).max() < 0.35
+
+
+def test_training_times_lie_around_the_budget_s_location() -> None:
+    drawn = []
+
+    def watched(net: nn.Module, batch: Batch, generator: torch.Generator) -> torch.Tensor:
+        t = logit_normal(len(batch.x1), generator)
+        drawn.append(t)
+        return net(batch.x1, t, batch.condition).square().mean()
+
+    train(vector_net(), watched, TwoGaussians(), budget(train_steps=4, batch_size=1000, time_location=-2.0), context())
+    assert torch.cat(drawn).logit().mean().item() == pytest.approx(-2.0, abs=0.1)
 
 
 def test_train_lowers_the_loss() -> None:

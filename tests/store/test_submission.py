@@ -143,7 +143,15 @@ def test_a_request_says_every_setting_of_a_spec() -> None:
     assert request.overrides["head_width"] == 2.0
     assert request.overrides["task.judge"] == "pooled"
     assert request.overrides["budget.train_steps"] == spec.budget.train_steps
+    assert request.overrides["budget.time_location"] == 0.0  # a task's own may differ, and the record leaves a 0 out
     assert (request.device, request.source, request.precision, request.seed) == ("cpu", "embedded", "fp32", 0)
+
+
+def test_an_entry_that_joined_later_is_part_of_an_identity_only_where_it_does_something() -> None:
+    spec = honest().spec
+    moved = spec.model_copy(update={"budget": spec.budget.model_copy(update={"time_location": -0.8})})
+    assert "time_location" not in spec.canonical()
+    assert '"time_location":-0.8' in moved.canonical()
 
 
 def test_tolerance_is_margin_share_of_value_or_floor_and_three_errors_of_an_accuracy() -> None:
