@@ -1,14 +1,10 @@
-"""What waiting threads cost where another process takes a core: spinning or sleeping, with one thread or two.
+"""What waiting threads cost, on an idle machine and next to two busy processes: sleeping, spinning for a moment, or spinning.
 
     python experiments/busy_core.py [REPEATS]
 
-Training steps of a small convolutional network, in fresh processes with the environment of a run's children, on two cores
-(CPUs 0 and 1) of which none or one is kept busy.  Every repeat times all cases one after the other, so that a machine that
-slows down favours none; printed are medians, and the ratio to one thread in the same repeat.  About 25 s a repeat.
-
-Measured (5 repeats, two cores with a load of 5 to 8 by others): two spinning threads made 0.10 of the steps of one thread
-(0.07 to 0.38), two sleeping ones 0.62 (0.56 to 0.98) and, with one core taken for good, 4.1 (3.4 to 5.7) against 0.11 (0.07 to
-0.18).  So sleeping threads need no advice to use one thread only, and children side by side share the cores by their number.
+Training steps of `factored` on `shapes3d-heavy` at `quick`, on constant pictures, in fresh processes with the environment of a
+run's children.  Two cores are used (CPUs 0 and 1).  Each repeat times all cases one after the other, so a machine that slows down
+favours none; the table has medians over the repeats, wall and CPU milliseconds a step.  About two minutes a repeat.
 """
 
 from __future__ import annotations
@@ -23,61 +19,94 @@ from contextlib import contextmanager
 from compbench.runner.processes import environment
 
 CORES = {0, 1}
-WORK = """
-import time, torch
-from torch import nn
-maps = [nn.Conv2d(i, o, 3, padding=1) for i, o in ((3, 32), (32, 32), (32, 3))]
-net = nn.Sequential(maps[0], nn.SiLU(), maps[1], nn.SiLU(), maps[2])
-optimiser = torch.optim.Adam(net.parameters())
-x = torch.randn(32, 3, 32, 32)
-def step():
-    optimiser.zero_grad()
-    (net(x) - x).square().mean().backward()
-    optimiser.step()
-for _ in range(3):
-    step()
-start, done = time.perf_counter(), 0
-while time.perf_counter() - start < 2.0:
-    step()
-    done += 1
-print(done / (time.perf_counter() - start))
+STEPS, WARM_UP = 30, 5
+WORK = f"""
+import os, time
+os.sched_setaffinity(0, {CORES})
+import torch
+from compbench.api.context import Batch, Context, NoCheckpoints
+from compbench.api.federation import Federation
+from compbench.api.interfaces import Problem
+from compbench.flow.train import flow_matching_loss, train
+from compbench.registry.registry import Registry
+from compbench.system.bf16 import arithmetic
+from compbench.system import devices
+
+registry = Registry()
+task, method = registry.load("tasks", "shapes3d-heavy"), registry.load("methods", "factored")
+budget = task.budgets["quick"].model_copy(update={{"train_steps": {WARM_UP + STEPS}}})
+generator, device = torch.Generator().manual_seed(0), torch.device("cpu")
+rows = budget.batch_size
+batch = Batch(torch.randn(rows, *task.event.shape, generator=generator), task.space.uniform(rows, generator))
+
+
+class Constant:
+    name, size = "constant", 1000
+
+    def batch(self, size, generator):
+        return batch
+
+
+problem = Problem(task.space, task.event, Federation([Constant()]), budget, task.holdout)
+wall, cpu = [], []
+
+
+def progress(done, total):
+    wall.append(time.perf_counter())
+    cpu.append(time.process_time())
+
+
+precision = devices.precision("auto", device)
+ctx = Context(device, precision, generator, NoCheckpoints(), progress=progress)
+with arithmetic(device, precision):
+    train(method.build(method.settings(), problem), flow_matching_loss, Constant(), budget, ctx)
+print((wall[-1] - wall[{WARM_UP - 1}]) / {STEPS}, (cpu[-1] - cpu[{WARM_UP - 1}]) / {STEPS})
 """
-CASES = [(threads, policy, busy) for busy in (False, True) for threads, policy in ((1, "PASSIVE"), (2, "ACTIVE"), (2, "PASSIVE"))]
+WAITS = {
+    "1 thread": (1, {}),
+    "2 threads, sleep at once": (2, {}),
+    "2 threads, spin 1,000 times": (2, {"GOMP_SPINCOUNT": "1000"}),
+    "2 threads, spin 10,000 times": (2, {"GOMP_SPINCOUNT": "10000"}),
+    "2 threads, spin 100,000 times": (2, {"GOMP_SPINCOUNT": "100000"}),
+    "2 threads, always spin": (2, {"OMP_WAIT_POLICY": "ACTIVE"}),
+}
 
 
 @contextmanager
-def taken(core: int | None) -> Iterator[None]:
-    """A core that another process never leaves."""
-    if core is None:
-        yield
-        return
-    other = subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"])
+def neighbours(count: int) -> Iterator[None]:
+    """So many processes that never rest, on the same cores."""
+    busy = f"import os; os.sched_setaffinity(0, {CORES})\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(count)]
     try:
         yield
     finally:
-        other.kill()
-        other.wait()
+        for other in others:
+            other.kill()
+            other.wait()
 
 
-def steps_per_second(threads: int, policy: str, busy: bool) -> float:
-    env = {**environment(threads), "OMP_WAIT_POLICY": policy}
-    pin = "import os; os.sched_setaffinity(0, {0, 1})\n"
-    with taken(1 if busy else None):
-        done = subprocess.run([sys.executable, "-c", pin + WORK], env=env, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def milliseconds(threads: int, variables: dict[str, str]) -> tuple[float, float]:
+    """Wall and CPU milliseconds a step."""
+    env = {**environment(threads), **variables}
+    done = subprocess.run([sys.executable, "-c", WORK], env=env, capture_output=True, text=True, check=True)
+    wall, cpu = map(float, done.stdout.split())
+    return 1000 * wall, 1000 * cpu
 
 
 def main(repeats: int) -> None:
     if not os.sched_getaffinity(0) >= CORES:
         sys.exit("needs CPUs 0 and 1.")
-    found = [[steps_per_second(*case) for case in CASES] for _ in range(repeats)]
-    print("threads  policy   cores taken  steps/s  ratio to one thread (smallest, median, largest)")
-    for index, (threads, policy, busy) in enumerate(CASES):
-        one = CASES.index((1, "PASSIVE", busy))
-        ratios = sorted(row[index] / row[one] for row in found)
-        rate = statistics.median(row[index] for row in found)
-        print(f"{threads:7}  {policy:8} {busy:10}  {rate:7.1f}  {ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f}")
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for _ in range(repeats):
+        for count in (0, 2):
+            with neighbours(count):
+                for name, how in WAITS.items():
+                    found.setdefault((name, count), []).append(milliseconds(*how))
+    print(f"{'':30} {'idle: wall ms':>14} {'CPU ms':>8} {'next to two: wall ms':>22} {'CPU ms':>8}")
+    for name in WAITS:
+        medians = [statistics.median(column) for count in (0, 2) for column in zip(*found[name, count], strict=True)]
+        print("{:30} {:14.0f} {:8.0f} {:22.0f} {:8.0f}".format(name, *medians))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)

@@ -17,7 +17,7 @@ from compbench.runner.channel import Channel, Closed, Garbled
 from compbench.runner.messages import Begin, Failed, Finish, M, Message, Progress, parsed
 from compbench.runner.signals import STOPPING_SIGNALS, unheard_by_children
 from compbench.runner.supervisor import STOP
-from compbench.system.devices import num_cores, thread_variables
+from compbench.system.devices import is_calm, num_cores, thread_variables
 from compbench.system.errors import Unwritable
 from compbench.system.files import remove_tree
 
@@ -66,13 +66,14 @@ class Process:
         folder: Path,
         *,
         threads: int,
+        calm: bool = False,
         peers: Sequence[Channel] = (),
         card: Card | None = None,
     ) -> None:
         self.role, self.folder, self.log = role, folder, folder.with_name(f"{role}.log")
         self.control, theirs = Channel.pair()
         descriptors = [channel.socket.fileno() for channel in (theirs, *peers)]
-        env = {**environment(threads, card), **own_places(folder)}
+        env = {**environment(threads, card, calm=calm), **own_places(folder)}
         try:
             output = self.log.open("wb")
         except OSError as error:
@@ -190,9 +191,9 @@ class Process:
 class Child(Process):
     """A contestant or a referee; one that has finished a run takes another."""
 
-    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
-        threads = request.threads or max(1, num_cores() // request.slots)
-        super().__init__(role, ("compbench.runner.worker", role), folder, threads=threads, peers=(peer,), card=request.card)
+    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool) -> None:
+        words, threads = ("compbench.runner.worker", role), threads_of(request)
+        super().__init__(role, words, folder, threads=threads, calm=calm, peers=(peer,), card=request.card)
         self.begin(request)
 
     def begin(self, request: RunRequest) -> None:
@@ -223,8 +224,9 @@ class Processes:
             remove_tree(self._contestant_folder)
         self._started += 1  # no contestant gets a folder that another could write to
         left, right = Channel.pair()
-        contestant = Child("contestant", request, left, self._contestant_folder)
-        self.pair = contestant, Child("referee", request, right, self.folder / "referee")
+        calm = (threads := threads_of(request)) > 1 and is_calm(threads)  # one thread waits for none
+        contestant = Child("contestant", request, left, self._contestant_folder, calm=calm)
+        self.pair = contestant, Child("referee", request, right, self.folder / "referee", calm=calm)
         left.close()
         right.close()
         self._key, self.predecessors = key, 0
@@ -249,12 +251,17 @@ class Processes:
             referee.stop()
 
 
-def environment(threads: int, card: Card | None = None) -> dict[str, str]:
+def threads_of(request: RunRequest) -> int:
+    """CPU threads of each child."""
+    return request.threads or max(1, num_cores() // request.slots)
+
+
+def environment(threads: int, card: Card | None = None, *, calm: bool = False) -> dict[str, str]:
     """The children's environment: threads, allocator, no stray caches, and the one GPU that they see where one was chosen."""
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
     own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # otherwise each slot's compiler would start one process per core
     seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
-    return {**DEFAULTS, **os.environ, **MALLOC, **thread_variables(threads), **own, **seen}
+    return {**DEFAULTS, **os.environ, **MALLOC, **thread_variables(threads, calm=calm), **own, **seen}
 
 
 def own_places(folder: Path) -> dict[str, str]:

@@ -133,18 +133,31 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def thread_variables(threads: int) -> dict[str, str]:
+def thread_variables(threads: int, *, calm: bool = False) -> dict[str, str]:
     """Variables that give a child process this many CPU threads, which sleep while they wait for each other.
 
     By default threads spin while they wait.  If other processes use the cores too, a spinning thread takes the core that the
     thread it waits for needs (`experiments/busy_core.py` measures it).
+
+    Args:
+        threads: number of threads.
+        calm: whether the machine has cores left for them (`is_calm`); then they spin for a moment before they sleep.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**dict.fromkeys(names, str(threads)), WAITS: "PASSIVE"}
+    spins = {SPINS: SHORT_SPIN} if calm and threads > 1 and SPINS not in os.environ else {}
+    return {**dict.fromkeys(names, str(threads)), WAITS: "PASSIVE", **spins}
 
 
 WAITS = "OMP_WAIT_POLICY"
 """The variable that says how torch's threads wait for each other (PASSIVE: they sleep); it is read when torch is loaded."""
+
+
+SPINS, SHORT_SPIN = "GOMP_SPINCOUNT", "10000"
+"""How often a thread of GNU's OpenMP, which torch has on Linux, looks for work before it sleeps: for some microseconds.
+
+A training step of `quick` has hundreds of parallel loops, and to wake a thread for each takes as long as many of them.  On two
+idle cores a step takes 70 ms with this spin, 90 to 96 without, 86 where threads always spin; next to two busy processes it takes
+1.6 times the CPU of an idle machine (1.0 without), so it is for calm machines (`experiments/busy_core.py`)."""
 
 
 @contextlib.contextmanager
@@ -201,6 +214,11 @@ def cores_of_others(seconds: float = 0.5) -> float:
     before = core_ticks()
     time.sleep(seconds)
     return cores_busy(before, core_ticks()) if before else math.nan
+
+
+def is_calm(threads: int, seconds: float = 0.1) -> bool:
+    """Whether this process's cores have room for so many threads next to other processes; False if that cannot be measured."""
+    return threads + cores_of_others(seconds) <= num_cores() + SPARE_CORES
 
 
 def _cpu_flags() -> tuple[str, ...]:

@@ -84,6 +84,20 @@ def test_every_kind_of_child_has_its_threads_and_lets_them_sleep_while_they_wait
     assert run["TORCHINDUCTOR_COMPILE_THREADS"] == "2"
 
 
+@pytest.mark.parametrize(("busy", "threads", "calm"), [(0.0, 2, True), (0.9, 2, False), (0.9, 1, True), (math.nan, 1, False)])
+def test_children_spin_for_a_moment_only_where_cores_are_left_for_their_threads(
+    monkeypatch: pytest.MonkeyPatch, busy: float, threads: int, calm: bool
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.setattr(devices, "cores_of_others", lambda seconds: busy)
+    monkeypatch.setattr(devices, "num_cores", lambda: 2)
+    assert devices.is_calm(threads) is calm
+    assert environment(2, calm=True)["GOMP_SPINCOUNT"] == "10000"
+    assert "GOMP_SPINCOUNT" not in {**environment(2), **environment(1, calm=True)}
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    assert environment(2, calm=True)["GOMP_SPINCOUNT"] == "7"
+
+
 def test_cuda_is_not_loaded_where_no_gpu_has_a_device_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
