@@ -36,11 +36,13 @@ class Sizes(NamedTuple):
         per_split: images of each split for accuracies, spread evenly over its cells (at least one per cell).
         per_cell: if not 0, images per cell instead (100 in the paper).
         distances: images on each side of a distance; 0 reuses the images of the accuracies.
+        seen_judge: whether the seen-split judge is trained and its accuracies are kept.
     """
 
     per_split: int
     per_cell: int
     distances: int
+    seen_judge: bool = True
 
 
 SIZES = {"smoke": Sizes(40, 0, 0), "quick": Sizes(320, 0, 0), "standard": Sizes(480, 0, 0), "paper": Sizes(0, 100, 10_000)}
@@ -110,7 +112,7 @@ class ImageEvaluation:
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Scores of every split, and the sample grid."""
         judges = {"": self._judge(seen_only=False)}
-        if self.holdout.cells:
+        if self.holdout.cells and self.sizes.seen_judge:
             judges["_seen_judge"] = self._judge(seen_only=True)
         scores: list[Score] = []
         pictures = {}

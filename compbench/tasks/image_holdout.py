@@ -72,6 +72,11 @@ class Settings(CoverageSettings):
     axis_bins: int = Field(10, ge=1, le=40, description="bins for MPI3D's two axes of 40 positions in a condition")
 
 
+NEAR_NOISE: dict[str, float] = {"train_steps": 1000, "learning_rate": 4e-3, "time_location": -0.8}
+"""Changes to `quick` that teach a condition in less than half the steps: more times near the noise, larger steps
+(docs/investigations/a-shorter-quick.md)."""
+WITHOUT_SEEN_JUDGE = {("shapes3d", "quick")}
+"""Data sets and presets at which no seen-split judge is trained: it never ranks, and would take a sixth of README's run."""
 STANDARD = {"shapes3d": (6600, 4), "mpi3d": (8800, 2)}
 """Training steps and patch size of `standard`, by data set, chosen on seen combinations by `experiments/standard_budgets.py`."""
 
@@ -139,6 +144,8 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
         raise CompbenchError(f"--set task.coverage={settings.coverage:g}: '{lattice.name}-extend' holds nothing out.")
     holdout = Holdout.empty(space) if extend else holdout_of(space, PAIRS[lattice.name], settings, PATTERNS[pattern])
     found = budgets(lattice.name, extend=extend)
+    if lattice.name == "shapes3d" and not extend:
+        found["quick"] = found["quick"].model_copy(update=NEAR_NOISE)
     notes = []
     if pattern == "medium" and not settings.coverage:
         notes.append("the pattern splits the graph of seen pairs in two: even and odd values never occur together")
@@ -235,8 +242,9 @@ def open_task(
     images = open_images(lattice, ctx.source, data=ctx.data, cache=ctx.cache, device=ctx.device, progress=ctx.progress)
     judge = JUDGES[lattice.name, ctx.preset]
     judge = replace(judge, architecture=settings.judge, num_steps=max(judge.num_steps, fewest_steps))
+    sizes = SIZES[ctx.preset]._replace(seen_judge=(lattice.name, ctx.preset) not in WITHOUT_SEEN_JUDGE)
     lattices = ImageLattices(fine_space(lattice), space, holdout)
-    return JudgedLattice(images, lattices, EVENT, Referee(lattice.name, judge, SIZES[ctx.preset]), GUIDANCE, ctx, added=added)
+    return JudgedLattice(images, lattices, EVENT, Referee(lattice.name, judge, sizes), GUIDANCE, ctx, added=added)
 
 
 @hookimpl

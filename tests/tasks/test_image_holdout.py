@@ -8,7 +8,15 @@ from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
 from compbench.tasks import image_evaluation, image_holdout
 from compbench.tasks.image_evaluation import ImageEvaluation, Sizes, grid, to_uint8
-from compbench.tasks.image_holdout import ImageLattices, Settings, condition_space, fine_space, make_task
+from compbench.tasks.image_holdout import (
+    WITHOUT_SEEN_JUDGE,
+    ImageLattices,
+    Settings,
+    compbench_tasks,
+    condition_space,
+    fine_space,
+    make_task,
+)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +113,12 @@ def test_the_paper_preset_is_the_papers_table_4() -> None:
     assert make_task(SHAPES3D, "extend").budgets["paper"].extend_steps == 30 * 480_000 // 256
 
 
+def test_only_quick_of_shapes3d_trains_near_the_noise() -> None:
+    budgets = {(task.name, preset): own for task in compbench_tasks() for preset, own in task.budgets.items()}
+    moved = {name for name, own in budgets.items() if own.time_location}
+    assert moved == {(f"shapes3d-{pattern}", "quick") for pattern in ("light", "medium", "heavy")}
+
+
 class Labelled:
     """Images that are their own labels: the first pixels hold the condition."""
 
@@ -148,6 +162,33 @@ def test_an_extension_is_ranked_by_the_factor_that_it_adds(monkeypatch) -> None:
     assert [name for name, score in scores.items() if score.primary] == [task.primary] == ["all_accuracy_floor_hue"]
     assert scores[task.primary].value == scores["all_accuracy"].value == 0
     assert scores["all_accuracy_wall_hue"].value == 1
+
+
+def test_the_seen_split_judge_is_trained_only_where_its_accuracies_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`quick` of Shapes3D does without it; its other budgets and MPI3D's have it."""
+    lean = [(name, preset) for name, preset in image_evaluation.JUDGES if (name, preset) in WITHOUT_SEEN_JUDGE]
+    assert lean == [("shapes3d", "quick")]
+    task, asked = make_task(SHAPES3D, "heavy"), []
+
+    def judge(seen_only: bool) -> Reader:
+        asked.append(seen_only)
+        return Reader()
+
+    monkeypatch.setattr(image_evaluation, "grid", lambda real, made: None)
+    for kept in (True, False):
+        referee = ImageEvaluation(
+            real=Labelled(),
+            space=task.space,
+            holdout=task.holdout,
+            judge=None,
+            sizes=Sizes(50, 0, 0, seen_judge=kept),
+            dataset="",
+            ctx=TaskContext(torch.device("cpu"), "fp32", 0, None, None, None),
+        )
+        monkeypatch.setattr(referee, "_judge", judge)
+        found = referee.evaluate(lambda condition, stream: condition[:, None, None].float() / 127.5 - 1)
+        assert any("seen_judge" in score.name for score in found.scores) is kept
+    assert asked == [False, True, False]
 
 
 def test_to_uint8_clips_and_rounds() -> None:
