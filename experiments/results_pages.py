@@ -26,6 +26,7 @@ from compbench.api.schemas import Record
 from compbench.board import site
 from compbench.board.build import answers, opened_on
 from compbench.board.catalogue import Catalogue, TaskFacts
+from compbench.board.notation import share_words
 from compbench.board.view import SAMPLES, STATE_WORDS, Answer, Entry, View
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
@@ -198,8 +199,8 @@ def of_task(answer: Answer, records: Path) -> str:
     values["seeds"] = [
         ", ".join(f"{value:.3g}" for _, value in entry.row.fits.values) if entry.row.fits else "-" for entry in entries
     ]
-    values["share attained"] = ["-" if entry.share is None else f"{entry.share:.2f}" for entry in entries]
-    values["seen"] = ["-" if entry.seen is None else f"{entry.seen:.2f}" for entry in entries]
+    values["share attained"] = ["-" if entry.share is None else share_words(entry.share) for entry in entries]
+    values["seen"] = ["-" if entry.seen is None else share_words(entry.seen) for entry in entries]
     values["recall"] = ["-" if entry.row.recall is None else f"{entry.row.recall:.2f}" for entry in entries]
     values["cost"] = [entry.cost_words for entry in entries]
     values["failed fits"] = [entry.row.fits.words if entry.row.fits and entry.row.fits.words else "-" for entry in entries]

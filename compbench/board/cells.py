@@ -84,6 +84,7 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
     by_seed = [(seed, score.value) for seed, score in scores.items() if score.value is not None]
     values = [value for _, value in by_seed]
     first, centre = next(iter(scores.values())), mean(values)
+    counts = [score.by_cell for score in scores.values() if score.by_cell]
     cell = Cell(
         name=first.name,
         split=first.split,
@@ -95,7 +96,7 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
         num_seeds=len(values),
         ceiling=known_mean([score.ceiling for score in scores.values()]),
         floor=known_mean([score.floor for score in scores.values()]),
-        by_cell=together(score.by_cell for score in scores.values()),
+        by_cell=together(counts) if counts else (),
         relative=relative(scores.values()),
     )
     if not primary:

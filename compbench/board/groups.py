@@ -205,14 +205,14 @@ def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
     The board compares records with records, not with what is installed, so that the same records give the same board everywhere.
     """
     known, name = list(records), equal_code().name
+    parts = [{_place(record, part): name(digest) for part, digest in record.code.parts.items()} for record in known]
     newest: dict[tuple[str, ...], str] = {}
-    for record in sorted((record for record in known if record.has_meaning), key=lambda one: (one.started, one.name)):
-        newest |= {_place(record, part): name(digest) for part, digest in record.code.parts.items()}
+    for _, own in sorted(zip(known, parts, strict=True), key=lambda pair: (pair[0].started, pair[0].name)):
+        newest |= own
     found = {}
-    for record in known:
-        parts = record.code.parts.items()
-        differing = tuple(sorted(part for part, digest in parts if newest[_place(record, part)] != name(digest)))
-        if differing or not parts:
+    for record, own in zip(known, parts, strict=True):
+        differing = tuple(sorted(place[0] for place, digest in own.items() if newest[place] != digest))
+        if differing or not own:
             found[record.name] = differing or (UNKNOWN,)
     return found
 

@@ -59,8 +59,8 @@ def compare(a: str, b: str, task: str, preset: str, folders: tuple[Path, ...], p
     compbench compare mine mono --records MINE --records leaderboards/records
 
     A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
-    conditions and noise, so their differences say more than their means.  The picture shows the smallest seed that
-    both have, drawn from the same noise, on the first of several tasks.
+    conditions and noise, so a difference at equal seeds scatters less than a difference of means.  The picture shows the
+    smallest seed that both have, drawn from the same noise, on the first of several tasks.
     """
     folders = folders or (Home.of_user().records,)
     for folder in folders:

@@ -1,4 +1,4 @@
-"""diagnose."""
+"""diagnose: look inside the trained model of a record."""
 
 from __future__ import annotations
 

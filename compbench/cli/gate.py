@@ -1,4 +1,4 @@
-"""gate."""
+"""gate: test whether this code is worse or slower than a base."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.IntRange(2, 500),
     default=3,
     show_default=True,
-    help="Pairs of processes to time; up to 10 if they do not settle it.",
+    help="Pairs of processes to time; up to 10 while the answer is unclear.",
 )
 @click.option(
     "--clock",

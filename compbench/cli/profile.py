@@ -1,4 +1,4 @@
-"""profile."""
+"""profile: measure what a method costs on a task."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, q
     compbench rescore shapes3d-heavy.factored.quick.s0
     compbench rescore gmm-id --metric spread      by another package's metric
 
-    RECORDS are paths, or parts of names: these mean all records of COMPBENCH_HOME whose names have that part.  A run keeps its
+    RECORDS are paths or parts of names; a part means all records of COMPBENCH_HOME whose names contain it.  A run keeps its
     weights, and its samples if it had --keep-samples.  The new record names the old one; scores of unchanged metrics must stay
     the same.
     Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.

@@ -1,4 +1,4 @@
-"""submit, reproduce."""
+"""submit, reproduce: copy records for a pull request, and run a record's spec again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
     \b
     compbench submit gmm-id.my-method --to leaderboards --training-data seen
 
-    RECORDS are paths, or parts of names: these mean all records of COMPBENCH_HOME whose names have that part.  Everything is
+    RECORDS are paths or parts of names; a part means all records of COMPBENCH_HOME whose names contain it.  Everything is
     checked before anything is written.  Their level is `self-reported` until someone else runs `compbench reproduce`.
     """
     if training_data == "external" and not note.strip():

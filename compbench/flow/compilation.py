@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +13,8 @@ from torch import nn
 if TYPE_CHECKING:
     from compbench.api.context import Context
 
+How = Mapping[str, Any]
+"""Options of `torch.compile`."""
 HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {"backend": "aot_eager"}}
 """How a network is compiled on each device.  A GPU uses CUDA graphs.  A CPU traces and differentiates as a GPU does and then runs
 the plain operations: this costs time, but it shows without a GPU that a fit can be compiled."""
@@ -32,7 +34,7 @@ class Compiled:
         used: whether compiled code has run, and no uncompiled code.
     """
 
-    def __init__(self, net: Callable[..., object], how: dict[str, Any]) -> None:
+    def __init__(self, net: Callable[..., object], how: How) -> None:
         self._net, self._failed, self._ran = net, False, False
         self._forward = torch.compile(net, dynamic=False, fullgraph=True, **how)
         plain = getattr(net, "stacked", None)

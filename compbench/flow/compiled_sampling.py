@@ -10,14 +10,14 @@ import contextlib
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from compbench.flow import transfer
-from compbench.flow.compilation import HOW, Compiled, compiles, step_begins
+from compbench.flow.compilation import HOW, Compiled, How, compiles, step_begins
 from compbench.flow.experts import Experts, at_shared_points
 
 FUNCTIONS = ("forward", "stacked", "at_sources")
@@ -45,7 +45,7 @@ class CompiledSampling:
         least: calls at one shape from which compiling pays.
     """
 
-    def __init__(self, model: object, how: Callable[[], Mapping[str, Any]], *, least: int = COMPILE_FROM) -> None:
+    def __init__(self, model: object, how: Callable[[], How], *, least: int = COMPILE_FROM) -> None:
         self._how, self._least = how, least
         self.functions = [_Function(net, name) for net in networks(model) for name in FUNCTIONS if hasattr(net, name)]
 
@@ -126,7 +126,7 @@ class _Function:
         """The shapes that this many requests call often enough."""
         return frozenset(shape for shape, count in self.counts.most_common(MOST_SHAPES) if count * requests >= least)
 
-    def choose(self, shapes: frozenset[Hashable], how: Mapping[str, Any]) -> None:
+    def choose(self, shapes: frozenset[Hashable], how: How) -> None:
         """Compile the function at these shapes, and at no others."""
         self.chosen = shapes
         if shapes:
@@ -146,7 +146,7 @@ def compiled_sampling(model: object, device: torch.device) -> CompiledSampling |
     return CompiledSampling(model, _on_a_gpu) if device.type == "cuda" else None
 
 
-def _on_a_gpu() -> Mapping[str, Any]:
+def _on_a_gpu() -> How:
     return HOW["cuda"] if compiles("cuda") else {"backend": no_working_compiler}
 
 

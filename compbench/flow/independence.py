@@ -9,7 +9,7 @@ is CoInD's (Gaudi et al. 2025).  One forward of k + 2 conditions at one x_t give
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -66,7 +66,7 @@ class Ramp:
         if hasattr(self._silo, "seek"):
             self._silo.seek(step)
 
-    def batch(self, size: int, generator: Generator) -> Any:
+    def batch(self, size: int, generator: Generator) -> Batch:
         """The silo's next batch."""
         self._drawn += 1
         return self._silo.batch(size, generator)

@@ -4,8 +4,7 @@
     entropy = -sum_r q_tr log q_tr,   variance = Var(entries of u, of v)
 
 Forced rendering, section 4.1, equations 9 to 11 and appendix C.  The authors' repository sums both penalties over 64 tokens and
-4096
-vectors; we use means, scaled so that both penalties are as strong as the repository's at that size.
+4096 vectors; we use means, scaled so that both penalties are as strong as the repository's at that size.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -32,7 +32,9 @@ class StoredCell(BaseModel):
 
     @field_validator("facts")
     @classmethod
-    def _hash_is_text_and_costs_are_numbers(cls, facts: dict[str, int | float | str | None]) -> dict[str, Any]:
+    def _hash_is_text_and_costs_are_numbers(
+        cls, facts: dict[str, int | float | str | None]
+    ) -> dict[str, int | float | str | None]:
         for name, value in facts.items():
             if name == HASH:
                 if not isinstance(value, str):

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import compbench
 from compbench.api.schemas import RunRequest, RunSpec
@@ -109,7 +108,7 @@ def measure(
     )
 
 
-def _spec(cell: Cell, first: dict[str, Any], side: Side) -> tuple[RunSpec, str]:
+def _spec(cell: Cell, first: sides.Answer, side: Side) -> tuple[RunSpec, str]:
     """The spec of the runs whose cost is measured, with seed 0 and without metrics; and the commit of our code."""
     request = RunRequest(task=cell.task, method=cell.method, plugins=tuple(map(str, side.plugins)), home=str(side.home))
     digest, code = origin_of(request, Registry(side.plugins), first["metrics"], first["spec"]["device_class"])

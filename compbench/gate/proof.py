@@ -13,10 +13,10 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from compbench.gate import sides
-from compbench.gate.sides import CellOptions, Side, Unable
+from compbench.gate.sides import Answer, CellOptions, Side, Unable
 from compbench.gate.suite import Cell
 from compbench.gate.worktree import built, commit_of, repository
 from compbench.registry.checkout import git
@@ -149,11 +149,11 @@ def _checkout(side: Side, folder: Path, facts: CodeFacts | None = None) -> Check
     return Checkout(answer["facts"], {pair: (digest, parts) for pair, (digest, parts) in answer["found"].items()})
 
 
-def _asked(side: Side, place: Path, order: dict[str, Json]) -> dict[str, Any]:
+def _asked(side: Side, place: Path, order: dict[str, Json]) -> Answer:
     words = place.with_suffix(".order.json")
     words.write_text(json.dumps({**order, "answer": str(place)}), encoding="utf-8")
     side.run([str(PROBE), str(words)], seconds=SECONDS)
-    answer: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    answer: Answer = json.loads(place.read_text(encoding="utf-8"))
     return answer
 
 

@@ -32,6 +32,9 @@ from compbench.system.devices import num_cores, thread_variables
 from compbench.system.files import Json
 from compbench.system.home import CLOSED, Home
 
+Answer = dict[str, Any]
+"""What a probe answers: the fields of a JSON object."""
+
 SUPERVISOR = Path(supervisor.__file__)
 """The supervisor is run as a file, because a base may be older than this module."""
 PROBE = Path(__file__).with_name("probe.py")
@@ -154,7 +157,7 @@ class CellOptions(NamedTuple):
 class Facts(NamedTuple):
     """Exact facts by name, with the torch version and CPU for which their bytes and hashes hold."""
 
-    values: dict[str, Any]
+    values: Answer
     machine: str
 
 
@@ -206,12 +209,12 @@ def code(side: Side, cells: Sequence[Cell]) -> dict[str, str]:
     return found
 
 
-def described(side: Side, cell: Cell, options: CellOptions) -> dict[str, Any]:
+def described(side: Side, cell: Cell, options: CellOptions) -> Answer:
     """The circumstances of a cell's costs (`probe.described`); the process also fills the caches.  Raises Unable."""
     return _probe(side, cell, options, "described")
 
 
-def costs(side: Side, cell: Cell, options: CellOptions, count: int, *, on_gpu: bool) -> list[dict[str, Any]]:
+def costs(side: Side, cell: Cell, options: CellOptions, count: int, *, on_gpu: bool) -> list[Answer]:
     """Costs of a cell from `count` processes, one after the other (`probe.costs`).
 
     On a CPU they are forked from a process that has only loaded torch.  On a GPU each is a new process, after a first one that
@@ -224,7 +227,7 @@ def costs(side: Side, cell: Cell, options: CellOptions, count: int, *, on_gpu: b
         return [_probe(side, cell, options, "costs") for _ in range(count + 1)][1:]
     order = {**order_of(side, cell, options, "costs"), "limit": PROBE_SECONDS, "places": places_of(side, cell)}
     words = [str(FORKED_PROBE), str(PROBE), json.dumps([order] * count)]
-    answers: list[dict[str, Any]] = side.run(words, seconds=PROBE_SECONDS * count, environment=side.environment(options.threads))
+    answers: list[Answer] = side.run(words, seconds=PROBE_SECONDS * count, environment=side.environment(options.threads))
     for answer in answers:
         if "error" in answer:
             raise Unable(str(answer["error"]))
@@ -271,9 +274,9 @@ def folder_of(side: Side, cell: Cell) -> Path:
     return side.home / "scratch" / hashlib.sha256(cell.method.encode()).hexdigest()[:12]
 
 
-def _probe(side: Side, cell: Cell, options: CellOptions, kind: str) -> dict[str, Any]:
+def _probe(side: Side, cell: Cell, options: CellOptions, kind: str) -> Answer:
     words, environment = command_of(side, cell, options, kind)
-    answer: dict[str, Any] = side.run(words, seconds=PROBE_SECONDS, environment=environment)
+    answer: Answer = side.run(words, seconds=PROBE_SECONDS, environment=environment)
     if "error" in answer:
         raise Unable(answer["error"])
     return answer
@@ -299,7 +302,7 @@ def all_scores(side: Side, cell: Cell, options: CellOptions) -> dict[str, list[f
     }
 
 
-def _records(side: Side, cell: Cell, options: CellOptions) -> list[dict[str, Any]]:
+def _records(side: Side, cell: Cell, options: CellOptions) -> list[Answer]:
     """The records of all seeds of a cell; missing ones are run."""
     words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
     words += ["--seed", cell.seeds, "--device", options.device, "--source", options.source, "--chain", "--quiet", "--json"]
@@ -316,7 +319,7 @@ def _records(side: Side, cell: Cell, options: CellOptions) -> list[dict[str, Any
     return [json.loads(Path(result["path"]).read_text(encoding="utf-8")) for result in results]
 
 
-def _gathered(records: list[dict[str, Any]], wanted: tuple[str, ...]) -> dict[str, ScoreBySeed]:
+def _gathered(records: list[Answer], wanted: tuple[str, ...]) -> dict[str, ScoreBySeed]:
     """The wanted scores (or else the primary one) of all records, except where a score is unavailable."""
     found: dict[str, ScoreBySeed] = {}
     for record in records:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from compbench.store.counts import PREFIX, counted
+from compbench.store.counts import PREFIX
 
 if TYPE_CHECKING:
     from compbench.api.schemas import Record
@@ -68,8 +68,8 @@ def untrained(trained: Mapping[str, float], requested: Mapping[str, float]) -> d
 
 def of_record(record: Record, name: str) -> dict[str, float]:
     """A record's counts of "trained" or "asked", by kind; {} if they were not counted."""
-    found = counted(record)
-    return {kind: found[f"{name}_{kind}"] for kind in KINDS if f"{name}_{kind}" in found}
+    known = record.notes
+    return {kind: count for kind in KINDS if isinstance(count := known.get(f"{PREFIX}{name}_{kind}"), float)}
 
 
 def in_words(record: Record) -> tuple[str, ...]:

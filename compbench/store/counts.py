@@ -151,9 +151,9 @@ def in_words(record: Record) -> tuple[str, ...]:
 
 def beyond_budget(record: Record) -> tuple[str, ...]:
     """What a run took beyond its budget, or beyond what its method declares, one phrase each; () if nothing."""
-    counts = counted(record)
-    if not counts.get("beyond_budget"):
+    if not record.notes.get(f"{PREFIX}beyond_budget"):  # most records, known without their other counts
         return ()
+    counts = counted(record)
     if "granted_steps" not in counts:  # the record has no more detail
         used = f"{counts.get('optimiser_steps', 0):.0f} optimiser steps and {counts.get('examples', 0):.0f} examples"
         return (f"{used}, more than it grants or than was reported",)

@@ -134,7 +134,7 @@ def _of_present_fields(content: bytes) -> Record | None:
         return None
     if not FIELDS_SINCE <= record.format <= RECORD_FORMAT or "format" not in record.model_fields_set:
         return None
-    return record.model_copy(update={"format": RECORD_FORMAT})
+    return record if record.format == RECORD_FORMAT else record.model_copy(update={"format": RECORD_FORMAT})
 
 
 def _check_digest(content: bytes, raw: Raw, number: int) -> None:

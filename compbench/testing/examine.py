@@ -216,7 +216,7 @@ KNOWN_NAME = " known"
 
 KNOWN_ASKS = {
     "mixed": {"vector": "vector", "image": "image", "bumps": "image", "trajectory": "trajectory"},
-    "precision": {"image": "image", "trajectory": "trajectory"},
+    "precision": {"vector": "vector", "image": "image", "bumps": "image", "trajectory": "trajectory"},
 }
 """Checks that are left out on a problem if the named known problem runs them with more rows."""
 

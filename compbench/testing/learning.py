@@ -22,7 +22,7 @@ from compbench.store.counts import evaluations_excess, fit_excess
 from compbench.system import devices, profiling
 from compbench.testing.known_answers import Fault, KnownAnswer
 from compbench.testing.long_requests import middle_obeys, obeys_long
-from compbench.testing.watched import FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
+from compbench.testing.watched import FEWEST_STEPS, FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
 
 LONGER = (2, 5)
 """A method that learns slowly gets these multiples of the steps, one after the other, before it fails."""
@@ -40,7 +40,7 @@ SHARED = 0.05
 """If rows with equal condition and noise differ by less than this share of the change by another seed, it is only rounding."""
 
 PROBE_STEPS = 2
-"""Number of steps of the fit whose FLOPs are counted."""
+"""Number of steps of a fit whose FLOPs are counted, or which only has to end in a precision."""
 
 
 class Learner(Subject):
@@ -175,7 +175,7 @@ def precision(subject: Subject) -> str | None:
         return None
     subject.fit_precision = own
     try:
-        made = subject.sample(subject.condition, subject.x0, model=subject.fit(steps=4), precision=own)
+        made = subject.sample(subject.condition, subject.x0, model=subject.fit(steps=PROBE_STEPS), precision=own)
     except Broken:
         raise
     except Exception as error:
@@ -192,7 +192,8 @@ def mixed(subject: Subject) -> str | None:
     """Check requests with another condition in every row, the same rows among others, and more than 128 rows of small samples."""
     if subject.method.couples_rows:
         return "it declares that rows of a request share something; `learns` checks their law"
-    with subject.shortened(subject.few):  # rows are compared with rows
+    own = subject.fitted_on.event.kind == first_kind(subject.method)
+    with subject.shortened(subject.few if own else FEWEST_STEPS):  # rows are compared with rows
         return _mixed(subject)
 
 

@@ -19,8 +19,11 @@ import torch
 LAZY = {"torch", "numpy", "compbench", "importlib", "<frozen importlib"} | set(sys.stdlib_module_names)
 """Packages whose late imports are allowed: the harness and the packages that it is built on."""
 
+State = dict[str, Any]
+"""Values of a process's state, by their names in messages."""
 
-def global_state() -> dict[str, Any]:
+
+def global_state() -> State:
     """State of the whole process that a method must not change, by its name in messages."""
     return {
         "torch.get_default_dtype()": torch.get_default_dtype(),
@@ -45,7 +48,7 @@ def global_state() -> dict[str, Any]:
     }
 
 
-def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+def changes(before: State, after: State) -> list[str]:
     """The differences as text, with short values shown."""
     found = []
     for name, value in before.items():
@@ -59,7 +62,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return found
 
 
-def restore(before: dict[str, Any]) -> None:
+def restore(before: State) -> None:
     """Restore global state for later checks."""
     torch.set_default_dtype(before["torch.get_default_dtype()"])
     torch.set_default_device(None)

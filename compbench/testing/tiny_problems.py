@@ -33,17 +33,17 @@ ROWS = 9
 """Number of rows of a request: odd, and not the batch size."""
 
 BUDGET = Budget(
-    train_steps=6,
+    train_steps=4,
     batch_size=12,
     width=16,
     learning_rate=1e-2,
     warmup_steps=2,
     ema_decay=0.9,
-    sample_steps=4,
-    extend_steps=6,
+    sample_steps=3,
+    extend_steps=4,
 )
 
-SMALL_BUDGET = BUDGET.model_copy(update={"width": 8, "train_steps": 4})
+SMALL_BUDGET = BUDGET.model_copy(update={"width": 8, "train_steps": 3})
 """For pictures and trajectories, whose steps take longer."""
 
 SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])

@@ -68,6 +68,16 @@ def test_a_flaw_of_the_truth_is_found_and_is_not_on_its_way(known, flaw, said) -
     assert not known.half_learnt(condition, samples)
 
 
+def test_samples_that_exploded_where_factors_move_them_are_not_half_learnt() -> None:
+    known = SEPARATED[1]
+    condition = known.conditions()
+    samples = truth(known, condition)
+    middle = known.centre(known.cells).mean(0)
+    moved = (known.centre(known.cells) != known.centre(known.cells[:1])).any(0)
+    assert known.half_learnt(condition, torch.where(moved, middle + 1.5 * (samples - middle), samples))
+    assert not known.half_learnt(condition, torch.where(moved, middle + 100 * (samples - middle), samples))
+
+
 def test_collapsed_samples_of_vectors_are_found_where_a_method_draws() -> None:
     known = SEPARATED[0]
     condition = known.conditions()

@@ -55,7 +55,7 @@ def test_clauses_share_their_fits(tmp_path) -> None:
     used = Tally()
     with used.counting_steps():
         assert report_on(method_of(tmp_path), problems=("vector",), device="cpu").failures == ()
-    assert used.optimiser_steps < 5 * BUDGET.train_steps
+    assert used.optimiser_steps <= 5 * BUDGET.train_steps
 
 
 def test_a_slow_learner_passes_after_more_steps_and_is_said_to(tmp_path) -> None:

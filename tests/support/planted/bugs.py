@@ -77,7 +77,7 @@ BUGS = {
         "build",
         "vector",
         POOLED,
-        POOLED.replace("return", "model =") + "\n        model.num_steps = 3\n        return model",
+        POOLED.replace("return", "model =") + "\n        model.num_steps = 2\n        return model",
     ),
     "a shared part says not what it depends on": Bug("build", "vector", BUILT, f"{BUILT}\n        parts={PARTS.format('fit')},"),
     "a shared part leaves state outside its weights": Bug(
@@ -85,7 +85,7 @@ BUGS = {
         "vector",
         BUILT,
         f"{BUILT}\n        shared_fit=lambda settings, problem: {{}},\n"
-        "        parts=" + PARTS.format('lambda *given: (lambda net: (setattr(net, "num_steps", 3), net)[1])(fit(*given))') + ",",
+        "        parts=" + PARTS.format('lambda *given: (lambda net: (setattr(net, "num_steps", 2), net)[1])(fit(*given))') + ",",
     ),
     "a fit cannot be stopped": Bug("cancellation", "vector", "if ctx.cancelled():", "if False:"),
     "a resumed fit has lost the optimiser": Bug("resume", "vector", "for moment in MOMENTS if first}", "for moment in ()}"),
