@@ -22,7 +22,7 @@ import numpy
 from compbench.api.interfaces import Source
 from compbench.data.process_pool import Failed, Workers
 from compbench.data.sources import SourceFile, recorded_sha256
-from compbench.system.errors import CompbenchError, remedy
+from compbench.system.errors import CompbenchError, blames_the_content, remedy
 from compbench.system.files import held
 from compbench.system.home import FROM_DATA
 
@@ -147,11 +147,17 @@ def _counted_from(first: int, total: int, progress: Callable[[int, int], None]) 
 
 
 def _kept(path: Path) -> Trajectories | None:
-    """A chunk that was generated before; None if it is missing or damaged, and then it is generated again."""
+    """A chunk that was generated before; None if it is missing or damaged, and then it is generated again.
+
+    Raises:
+        CompbenchError: the machine could not read the chunk, which may be whole and is kept.
+    """
     if path.is_file():
         try:
             return read(path)
-        except CompbenchError:
+        except CompbenchError as error:
+            if isinstance(error.__cause__, Exception) and not blames_the_content(error.__cause__):
+                raise
             path.unlink()
     return None
 

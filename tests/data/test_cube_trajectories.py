@@ -1,5 +1,6 @@
 """Trajectories: the same bits for a seed wherever they are made, the cache, and files that are none."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -45,6 +46,26 @@ def test_load_keeps_chunks_goes_on_after_them_and_makes_a_damaged_one_again(tmp_
     assert calls[3:] == [range(2, 4)]
     assert numpy.array_equal(again.observations, found.observations)
     assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EAGAIN, errno.ENOLCK])
+def test_a_chunk_that_the_machine_cannot_read_is_kept(tmp_path: Path, monkeypatch, number: int) -> None:
+    made = Trajectories(numpy.ones((2, 28), "f4"), numpy.ones((2, 5), "f4"), numpy.ones(2, bool))
+    monkeypatch.setattr(cube_trajectories, "generate", lambda *_, **__: made)
+    source = Source("embedded", "OGBench oracle", "test")
+    load(source, tmp_path, tmp_path, episodes=2, seed=0)
+    (path,) = tmp_path.rglob("*.npz")
+    content = path.read_bytes()
+
+    def unreadable(*_, **__) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(numpy, "load", unreadable)
+        with pytest.raises(CompbenchError, match="cannot be read as trajectories .*; keep it, and check its rights"):
+            load(source, tmp_path, tmp_path, episodes=2, seed=0)
+    assert path.read_bytes() == content
+    assert numpy.array_equal(load(source, tmp_path, tmp_path, episodes=2, seed=0).actions, made.actions)
 
 
 @pytest.mark.parametrize(
