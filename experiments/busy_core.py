@@ -1,10 +1,10 @@
-"""What waiting threads cost, on an idle machine and next to two busy processes: sleeping, spinning for a moment, or spinning.
+"""What waiting threads cost, on an idle machine and next to two busy processes: sleeping, or spinning for so many rounds.
 
     python experiments/busy_core.py [REPEATS]
 
 Training steps of `factored` on `shapes3d-heavy` at `quick`, on constant pictures, in fresh processes with the environment of a
 run's children.  Two cores are used (CPUs 0 and 1).  Each repeat times all cases one after the other, so a machine that slows down
-favours none; the table has medians over the repeats, wall and CPU milliseconds a step.  About two minutes a repeat.
+favours none; the table has medians over the repeats, wall and CPU milliseconds a step.  About four minutes a repeat.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ WAITS = {
     "2 threads, spin 1,000 times": (2, {"GOMP_SPINCOUNT": "1000"}),
     "2 threads, spin 10,000 times": (2, {"GOMP_SPINCOUNT": "10000"}),
     "2 threads, spin 100,000 times": (2, {"GOMP_SPINCOUNT": "100000"}),
-    "2 threads, always spin": (2, {"OMP_WAIT_POLICY": "ACTIVE"}),
 }
 
 
