@@ -191,7 +191,7 @@ class Process:
 class Child(Process):
     """A contestant or a referee; one that has finished a run takes another."""
 
-    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool) -> None:
+    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool = False) -> None:
         words, threads = ("compbench.runner.worker", role), threads_of(request)
         super().__init__(role, words, folder, threads=threads, calm=calm, peers=(peer,), card=request.card)
         self.begin(request)

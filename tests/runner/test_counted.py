@@ -19,6 +19,7 @@ from compbench.testing.tiny_problems import PROBLEMS
 
 CPU = torch.device("cpu")
 VECTOR, SILOS = PROBLEMS[0].make, PROBLEMS[2].make
+GRANTED = VECTOR(CPU).budget.train_steps
 
 
 def fitted(tally: Tally, *, steps: int, size: int = 12):
@@ -58,7 +59,12 @@ def test_labels_alone_do_not_count_and_are_those_of_the_silo_itself() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "size", "reported", "said"),
-    [(6, 12, 6, ""), (7, 12, 7, "of 6 that the budget grants"), (6, 12, 4, "4 were reported"), (6, 3000, 6, "examples")],
+    [
+        (GRANTED, 12, GRANTED, ""),
+        (GRANTED + 1, 12, GRANTED + 1, f"of {GRANTED} that the budget grants"),
+        (GRANTED, 12, GRANTED - 2, f"{GRANTED - 2} were reported"),
+        (GRANTED, 6000, GRANTED, "examples"),
+    ],
 )
 def test_what_goes_beyond_the_budget_or_the_report_is_said(steps, size, reported, said) -> None:
     tally = Tally()
@@ -70,14 +76,14 @@ def test_what_goes_beyond_the_budget_or_the_report_is_said(steps, size, reported
 
 def test_decentralised_parties_and_their_server_have_a_budget_each() -> None:
     problem = SILOS(CPU)
-    assert counted.allowed_steps(problem) == 6
+    assert counted.allowed_steps(problem) == GRANTED
     for account in problem.federation.accounts:
         account.rounds = 1
-    assert counted.allowed_steps(problem) == 4 * 6
-    assert counted.allowed_steps(replace(VECTOR(CPU))) == 6
+    assert counted.allowed_steps(problem) == 4 * GRANTED
+    assert counted.allowed_steps(replace(VECTOR(CPU))) == GRANTED
     pooling = SILOS(CPU)
     pooling.federation.pooled()
-    assert counted.allowed_steps(pooling) == 3 * 6
+    assert counted.allowed_steps(pooling) == 3 * GRANTED
 
 
 def test_evaluations_are_those_of_one_more_sample() -> None:
@@ -248,8 +254,8 @@ def test_an_extension_by_hand_or_with_more_data_is_beyond_its_budget() -> None:
     counts = counted.extension(VECTOR(CPU), Tally(0, 100, 1200), retrained=False)
     granted = counts["granted_extension_backward_passes"]
     assert extension_excess(counts) == f"1200 backward passes of the extension, of {granted:.0f} that the budget grants"
-    assert extension_excess(counted.extension(VECTOR(CPU), Tally(6, 72, 12), retrained=False)) == ""
-    many = counted.extension(VECTOR(CPU), Tally(6, 10**6, 12), retrained=False)
+    assert extension_excess(counted.extension(VECTOR(CPU), Tally(GRANTED, 12 * GRANTED, 2 * GRANTED), retrained=False)) == ""
+    many = counted.extension(VECTOR(CPU), Tally(GRANTED, 10**6, 2 * GRANTED), retrained=False)
     assert "1000000 examples drawn of the extension" in extension_excess(many)
 
 

@@ -89,7 +89,7 @@ def test_no_contestant_gets_a_folder_that_another_could_write_to(tmp_path: Path,
     class Stub:
         """A child that lives until it is stopped."""
 
-        def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path) -> None:
+        def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             self.folder, self.process = folder, SimpleNamespace(poll=lambda: None)
 

@@ -161,7 +161,7 @@ def test_a_slot_s_processes_see_its_card_alone_and_the_record_says_which(
 
 
 def test_processes_of_another_card_are_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Child, "__init__", lambda child, role, *rest: None)
+    monkeypatch.setattr(Child, "__init__", lambda child, role, *rest, calm: None)
     monkeypatch.setattr(Child, "begin", lambda child, request: None)
     monkeypatch.setattr(Child, "process", type("Alive", (), {"poll": staticmethod(lambda: None)})(), raising=False)
     monkeypatch.setattr(Child, "stop", lambda child, gracefully=False: None)
