@@ -156,8 +156,8 @@ SPINS, SHORT_SPIN = "GOMP_SPINCOUNT", "10000"
 """How often a thread of GNU's OpenMP, which torch has on Linux, looks for work before it sleeps: for some microseconds.
 
 A training step of `quick` has hundreds of parallel loops, and to wake a thread for each takes as long as many of them.  On two
-idle cores a step takes 70 ms with this spin, 90 to 96 without, 86 where threads always spin; next to two busy processes it takes
-1.6 times the CPU of an idle machine (1.0 without), so it is for calm machines (`experiments/busy_core.py`)."""
+idle cores a step takes 75 ms with this spin, 109 without it, and 101 on one thread; next to two busy processes it takes 1.2 to
+1.6 times its idle CPU and more time than without, so it is for calm machines (`experiments/busy_core.py`)."""
 
 
 @contextlib.contextmanager

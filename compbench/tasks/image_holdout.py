@@ -74,7 +74,7 @@ class Settings(CoverageSettings):
 
 NEAR_NOISE: dict[str, float] = {"train_steps": 1000, "learning_rate": 4e-3, "time_location": -0.8}
 """Changes to `quick` that teach a condition in less than half the steps: more times near the noise, larger steps
-(docs/investigations/a-shorter-quick.md)."""
+(docs/investigations/times-near-the-noise.md)."""
 WITHOUT_SEEN_JUDGE = {("shapes3d", "quick")}
 """Data sets and presets at which no seen-split judge is trained: it never ranks, and would take a sixth of README's run."""
 STANDARD = {"shapes3d": (6600, 4), "mpi3d": (8800, 2)}
