@@ -65,6 +65,11 @@ class RunSpec(Frozen):
     fingerprint: str = Field(max_length=80, description="hash of the data, or the renderer's version")
     metrics: dict[str, int] = Field(default_factory=dict, description="metrics that the task scores by, with versions")
 
+    def overrides(self) -> dict[str, Json]:
+        """Every setting of method, budget and task under its name for --set, also those that records leave out."""
+        parts = {"": self.settings, "budget.": self.budget.entries(), "task.": self.task_settings}
+        return {f"{prefix}{name}": value for prefix, part in parts.items() for name, value in part.items()}
+
     def canonical(self) -> str:
         """JSON with sorted keys and no spaces: the same bytes for the same spec on every machine."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False)

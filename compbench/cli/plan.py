@@ -89,8 +89,7 @@ def rescorable(request: RunRequest, paths: Sequence[Path]) -> str:
 def _asks_the_same(request: RunRequest, record: Record) -> bool:
     """Whether a record has a request's settings, as far as it says which ones were given."""
     spec = record.spec
-    known = {**spec.settings, **{f"task.{name}": value for name, value in spec.task_settings.items()}}
-    known |= {f"budget.{name}": value for name, value in spec.budget.entries().items()}
+    known = spec.overrides()
     overrides = {name: json.loads(json.dumps(value)) for name, value in request.overrides.items()}
     fixed = all(getattr(request, name) in ("auto", getattr(spec, name)) for name in ("precision", "source"))
     return fixed and record.given == tuple(sorted(overrides)) and all(known.get(name) == overrides[name] for name in overrides)

@@ -99,14 +99,11 @@ def reproduce(
 
 def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
     """The request that resolves to a spec, with every setting given explicitly, and the device class by its kind."""
-    overrides = dict(spec.settings)
-    overrides |= {f"budget.{name}": value for name, value in spec.budget.entries().items()}
-    overrides |= {f"task.{name}": value for name, value in spec.task_settings.items()}
     same = {name: getattr(spec, name) for name in ("task", "method", "preset", "seed", "precision", "source")}
     device = "cpu" if spec.device_class == "cpu" else "cuda"
     known = (entry for entry in Registry().entries("metrics") if entry.distribution != COMPBENCH)
     theirs = tuple(entry.name for entry in known if entry.name in spec.metrics)
-    return RunRequest(**same, overrides=overrides, device=device, threads=threads, metrics=theirs, home=str(home))
+    return RunRequest(**same, overrides=spec.overrides(), device=device, threads=threads, metrics=theirs, home=str(home))
 
 
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
