@@ -96,8 +96,11 @@ def _changed_settings(spec: RunSpec, facts: TaskFacts | None) -> tuple[str, ...]
 def group_of(record: Record) -> Group:
     """The row that a record belongs to, within its section."""
     spec = record.spec
-    settings, knobs = _knobs(spec.model_dump_json(include={"settings", "budget", "task_settings"}))
-    return Group(spec.method, record.plugin.distribution, spec.method_version, settings, knobs, spec.precision)
+    if record.sealed:  # each seed draws its own pattern
+        settings = {name: value for name, value in spec.task_settings.items() if name != "split_seed"}
+        spec = spec.model_copy(update={"task_settings": settings})
+    settings_text, knobs = _knobs(spec.model_dump_json(include={"settings", "budget", "task_settings"}))
+    return Group(spec.method, record.plugin.distribution, spec.method_version, settings_text, knobs, spec.precision)
 
 
 @lru_cache(maxsize=10_000)

@@ -5,7 +5,8 @@
 The lowest rung, d = (1 ... 1) and k = 1, has the origin and one line along each factor: 1 + sum_i (n_i - 1) cells, called
 C_min.  Higher rungs widen the thresholds in proportion to the factors' sizes, or let more values lie beyond them (k > 1).  The
 rungs are nested orthotopic designs (IBM's orthotopic evaluation, arXiv 2511.02667, for classifiers only).  A random design of the
-same size shows each value at least once and is otherwise drawn uniformly.
+same size shows each value at least once and is otherwise drawn uniformly.  A permuted design is the task's own pattern with the
+values of each factor permuted: it has as many seen cells, and their graph has the same shape.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ class CoverageSettings(MethodSettings):
     """Settings of a task whose seen cells can be chosen by `--set task.coverage=R`."""
 
     coverage: float = Field(0.0, ge=0, lt=1, description="share of the cells that is seen; 0: the task's own pattern")
-    design: Literal["orthotopic", "random"] = Field(
+    design: Literal["orthotopic", "random", "permuted"] = Field(
         "orthotopic",
-        description="which cells a coverage shows: those of the nearest rung, or equally many random ones",
+        description="which cells a coverage shows: those of the nearest rung, or equally many random ones; permuted takes no "
+        "coverage and permutes each factor's values in the task's own pattern",
     )
-    split_seed: int = Field(0, ge=0, le=2**31, description="seed of a coverage's seen cells; the run's seed does not change them")
+    split_seed: int = Field(0, ge=0, le=2**31, description="seed of a design's seen cells; the run's seed does not change them")
 
 
 class Rung(NamedTuple):
@@ -95,15 +97,46 @@ def seen_cells(sizes: Sequence[int], settings: CoverageSettings) -> tuple[tuple[
 
 
 def holdout_of(space: FactorSpace, names: Sequence[str], settings: CoverageSettings, rule: Callable[..., bool]) -> Holdout:
-    """The holdout on some factors: the task's own rule or, if a coverage is set, all cells that the coverage does not show."""
+    """The holdout on some factors: what the rule holds out, or what the settings choose in its place (`chosen`)."""
+    return chosen(Holdout.by_rule(space, names, rule), settings)
+
+
+def chosen(own: Holdout, settings: CoverageSettings) -> Holdout:
+    """A task's own holdout, its permutation, or, if a coverage is set, all cells that the coverage does not show.
+
+    Raises:
+        CompbenchError: no design has the coverage, a permuted design is asked for another coverage than the task's own, or the
+            task holds nothing out.
+    """
+    if not own.cells and (settings.coverage or settings.design == "permuted"):
+        asked = f"coverage={settings.coverage:g}" if settings.coverage else "design=permuted"
+        raise CompbenchError(f"--set task.{asked}: the task holds nothing out, so there is no pattern to choose.")
+    if settings.design == "permuted":
+        if settings.coverage:
+            raise CompbenchError(
+                f"--set task.coverage={settings.coverage:g}: task.design=permuted shows as many cells as the task's own pattern; "
+                "leave task.coverage out, or use task.design=random."
+            )
+        return permuted(own, settings.split_seed)
     if not settings.coverage:
-        return Holdout.by_rule(space, names, rule)
-    seen = set(seen_cells([space.sizes[space.index(name)] for name in names], settings))
-    return Holdout.by_rule(space, names, lambda *cell: cell not in seen)
+        return own
+    seen = set(seen_cells(own.pattern_space.sizes, settings))
+    names = [factor.name for factor in own.pattern_space.factors]
+    return Holdout.by_rule(own.space, names, lambda *cell: cell not in seen)
+
+
+def permuted(own: Holdout, seed: int) -> Holdout:
+    """The same pattern with the values of each factor permuted; the first permutation of the seed that holds out other cells."""
+    attempt = 0
+    while (cells := _permuted(own, f"{seed} {attempt}")) == own.cells:
+        attempt += 1
+    return own._replace(cells=cells)
 
 
 def said(settings: CoverageSettings, otherwise: str) -> str:
     """The words that describe the holdout in a task's summary."""
+    if settings.design == "permuted":
+        return f"{otherwise}, values permuted"
     return f"coverage {settings.coverage:g}, {settings.design}" if settings.coverage else otherwise
 
 
@@ -127,6 +160,11 @@ def _orthotope(sizes: Sequence[int], rung: Rung, seed: int) -> tuple[tuple[int, 
         return sum(places[k][value] >= rung.thresholds[k] for k, value in enumerate(cell))
 
     return tuple(cell for cell in product(*map(range, sizes)) if num_beyond(cell) <= rung.beyond)
+
+
+def _permuted(own: Holdout, seed: str) -> tuple[tuple[int, ...], ...]:
+    orders = [_shuffled(range(size), f"{seed} {factor}") for factor, size in enumerate(own.pattern_space.sizes)]
+    return tuple(sorted(tuple(order[value] for order, value in zip(orders, cell, strict=True)) for cell in own.cells))
 
 
 def _random(sizes: Sequence[int], count: int, seed: int) -> tuple[tuple[int, ...], ...]:

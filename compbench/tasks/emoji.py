@@ -22,7 +22,7 @@ from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Event, Task, TaskContext
 from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose
 from compbench.flow.transfer import send
-from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.coverage import CoverageSettings, chosen, said
 from compbench.tasks.image_holdout import NEAR_NOISE, budgets
 from compbench.tasks.lattice_images import Lattices, OpenLattice
 from compbench.tasks.real_pictures import of_lattice
@@ -102,7 +102,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
     """
     settings = settings or Settings()
     extend = pattern == "extend"
-    holdout = Holdout.empty(SPACE) if extend else pattern_of(pattern, settings, 0)
+    holdout = chosen(Holdout.empty(SPACE), settings) if extend else pattern_of(pattern, settings, 0)
     found = EXTENDING if extend else BUDGETS
     return Task(
         name=f"emoji-{pattern}",
@@ -146,9 +146,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
 
 def pattern_of(pattern: str, settings: Settings, seed: int) -> Holdout:
     """The held-out pairs of a run's seed; under a coverage they do not depend on it."""
-    if settings.coverage:
-        return holdout_of(SPACE, ("role", PAIRS[pattern]), settings, lambda *cell: False)
-    return turned(pattern, seed)
+    return chosen(turned(pattern, seed), settings)
 
 
 class OpenEmoji(OpenLattice):

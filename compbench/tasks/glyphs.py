@@ -17,7 +17,7 @@ from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Event, Task, TaskContext
 from compbench.data.letters import EMS, FILES, LETTERS, MARGIN, SHIFTS, SIDE, SLANTS, WEIGHTS, choose
 from compbench.flow.transfer import send
-from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.coverage import CoverageSettings, chosen, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import Lattices, OpenLattice
 from compbench.tasks.real_pictures import of_lattice
@@ -76,9 +76,7 @@ def turned(pattern: str, seed: int) -> Holdout:
 
 def pattern_of(pattern: str, settings: CoverageSettings, seed: int) -> Holdout:
     """The held-out combinations of a run's seed; under a coverage they do not depend on it."""
-    if settings.coverage:
-        return holdout_of(SPACE, FACTORS[pattern], settings, lambda *cell: False)
-    return turned(pattern, seed)
+    return chosen(turned(pattern, seed), settings)
 
 
 def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:

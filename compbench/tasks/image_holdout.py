@@ -27,7 +27,7 @@ from compbench.api.interfaces import Budget, Event, Task, TaskContext
 from compbench.data.lattice import choose_source, open_images
 from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
 from compbench.system.errors import CompbenchError
-from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.coverage import CoverageSettings, chosen, said
 from compbench.tasks.lattice_images import JudgedLattice, Lattices, Referee
 from compbench.tasks.real_pictures import of_lattice
 
@@ -140,9 +140,8 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
     settings = settings or Settings(judge=JUDGE[lattice.name])
     space = condition_space(lattice, settings.axis_bins)
     extend = pattern == "extend"
-    if extend and settings.coverage:
-        raise CompbenchError(f"--set task.coverage={settings.coverage:g}: '{lattice.name}-extend' holds nothing out.")
-    holdout = Holdout.empty(space) if extend else holdout_of(space, PAIRS[lattice.name], settings, PATTERNS[pattern])
+    own = Holdout.empty(space) if extend else Holdout.by_rule(space, PAIRS[lattice.name], PATTERNS[pattern])
+    holdout = chosen(own, settings)
     found = budgets(lattice.name, extend=extend)
     if lattice.name == "shapes3d" and not extend:
         found["quick"] = found["quick"].model_copy(update=NEAR_NOISE)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 
 import pytest
 from click.testing import CliRunner
@@ -85,10 +86,32 @@ def test_a_lattice_task_takes_a_coverage_and_keeps_its_pattern_without(name: str
     assert "coverage" in changed.summary
 
 
-def test_a_task_that_holds_nothing_out_refuses_a_coverage() -> None:
-    task = Registry().load("tasks", "shapes3d-extend")
-    with pytest.raises(CompbenchError, match="'shapes3d-extend' holds nothing out"):
-        task.configure(task.settings.model_copy(update={"coverage": 0.5}))
+@pytest.mark.parametrize("name", ["shapes3d-extend", "emoji-extend"])
+@pytest.mark.parametrize("asked", [{"coverage": 0.5}, {"design": "permuted"}])
+def test_a_task_that_holds_nothing_out_refuses_a_pattern(name: str, asked: dict[str, object]) -> None:
+    task = Registry().load("tasks", name)
+    with pytest.raises(CompbenchError, match="the task holds nothing out"):
+        task.configure(task.settings.model_copy(update=asked))
+
+
+@pytest.mark.parametrize("name", LATTICES)
+def test_a_permuted_design_renames_the_values_of_the_task_s_own_pattern(name: str) -> None:
+    task = Registry().load("tasks", name)
+    found = [task.configure(task.settings.model_copy(update={"design": "permuted", "split_seed": seed})) for seed in (0, 0, 1)]
+    assert found[0].holdout == found[1].holdout != found[2].holdout
+    assert found[0].holdout != task.holdout != found[2].holdout
+    assert "values permuted" in found[0].summary
+    for one in found:
+        assert sorted(one.holdout.cells) == list(one.holdout.cells)
+        for column in range(len(task.holdout.factors)):  # how often each value is held out, in any order
+            own, renamed = (sorted(Counter(cell[column] for cell in each.holdout.cells).values()) for each in (task, one))
+            assert own == renamed
+
+
+def test_a_permuted_design_takes_no_coverage() -> None:
+    task = Registry().load("tasks", "shapes3d-heavy")
+    with pytest.raises(CompbenchError, match="leave task.coverage out"):
+        task.configure(task.settings.model_copy(update={"design": "permuted", "coverage": 0.5}))
 
 
 def test_info_follows_a_coverage() -> None:
