@@ -1,4 +1,4 @@
-"""Sweeps as Ray tasks, on a real Ray of this machine."""
+"""Sweeps as Ray tasks, on a Ray of processes, and on a real Ray of this machine if there is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
+from support import fake_ray, template
+from support.real_sweeps import (
+    CHEAP,
+    SLOW_FIT,
+    STEPPED_FIT,
+    assert_resumes_after_its_worker_was_killed,
+    begun,
+    start,
+    wait_for,
+    workers_of,
+)
 
 from compbench.api.executor import SweepOptions
 from compbench.api.schemas import RunRequest
@@ -22,8 +32,18 @@ from compbench.system.errors import CompbenchError
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
-def sweep(home: Path, *words: str, **environment: str) -> subprocess.Popen:
-    return start(home, "--executor", "ray", *words, environment=environment)
+def sweep(home: Path, *words: str, quiet: bool = True, **environment: str) -> subprocess.Popen:
+    return start(home, "--executor", "ray", *words, environment=environment, quiet=quiet)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user of a Ray of processes with two cores."""
+    return {**fake_ray.install(tmp_path / "ray", cores=2), template.PLACE: template.TEMPLATE.place()}
+
+
+def test_a_run_whose_worker_was_killed_resumes_and_repeats_no_step(tmp_path: Path, cluster: dict[str, str], plugin) -> None:
+    assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), cluster)
 
 
 @needs_ray

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 from support import real_slurm
-from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
+from support.real_sweeps import (
+    CHEAP,
+    SLOW_FIT,
+    STEPPED_FIT,
+    assert_resumes_after_its_worker_was_killed,
+    begun,
+    start,
+    wait_for,
+    workers_of,
+)
 
 from compbench.store.records import Store
 from compbench.sweep.slurm import OUT_OF_TIME
@@ -121,17 +130,5 @@ def test_ctrl_c_ends_the_array_with_checkpoints(cluster: dict[str, str], plugin)
 
 
 @needs_ray
-def test_a_run_whose_ray_worker_was_killed_is_done_once_and_says_so(tmp_path: Path, plugin) -> None:
-    home = tmp_path / "home"
-    words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1], "--seed", "0", "--json")
-    going = start(home, "--executor", "ray", *words, environment={"OMP_NUM_THREADS": "1"})
-    assert wait_for(lambda: begun(home) == 1)
-    (lease,) = home.glob("leases/*.lease")
-    holder = dict(line.split("=", 1) for line in lease.read_text().splitlines() if "=" in line)["pid"]
-    os.kill(int(holder), signal.SIGKILL)
-    (home / "quick").touch()
-    output, error = going.communicate(timeout=300)
-    (result,) = json.loads(output)
-    assert (going.returncode, result["status"]) == (0, "ok"), error
-    assert result["reason"] == "started again after its node or process was lost"
-    assert len(Store(home / "records").read()[0]) == 1
+def test_a_run_whose_ray_worker_was_killed_is_done_once_says_so_and_repeats_no_step(tmp_path: Path, plugin) -> None:
+    assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), {})
