@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 from support import fake_ray, template
 from support.real_sweeps import (
     CHEAP,
@@ -25,6 +26,7 @@ from support.real_sweeps import (
 
 from compbench.api.executor import SweepOptions
 from compbench.api.schemas import RunRequest
+from compbench.cli.main import main
 from compbench.store.records import Store
 from compbench.sweep import ray as executor
 from compbench.system.errors import CompbenchError
@@ -44,6 +46,20 @@ def cluster(tmp_path: Path) -> dict[str, str]:
 
 def test_a_run_whose_worker_was_killed_resumes_and_repeats_no_step(tmp_path: Path, cluster: dict[str, str], plugin) -> None:
     assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), cluster)
+
+
+def test_the_number_of_slots_is_said_at_the_start_and_with_each_run_that_shared_its_node(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    home = tmp_path / "home"
+    output, error = sweep(home, *CHEAP[:-1], "--seed", "0-2", "--json", quiet=False, **cluster).communicate(timeout=300)
+    assert [result["status"] for result in json.loads(output)] == ["ok"] * 3, error
+    assert error.splitlines()[0] == "compbench: Ray has 2 slots for 3 runs, up to 2 on one node"
+    records = Store(home / "records").read()[0]
+    assert [record.environment.slots for record in records] == [2, 2, 2]
+    for record in records:
+        shown = CliRunner().invoke(main, ["show", record.identity[:12]], env={"COMPBENCH_HOME": str(home)}).output
+        assert ", shared by 2 runs" in shown
 
 
 @needs_ray

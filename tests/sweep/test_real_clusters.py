@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -132,3 +133,19 @@ def test_ctrl_c_ends_the_array_with_checkpoints(cluster: dict[str, str], plugin)
 @needs_ray
 def test_a_run_whose_ray_worker_was_killed_is_done_once_says_so_and_repeats_no_step(tmp_path: Path, plugin) -> None:
     assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), {})
+
+
+@needs_ray
+def test_ray_on_two_cores_says_that_it_has_two_slots(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    ray = import_module("ray")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        address = f"address={ray.get_runtime_context().gcs_address}"
+        words = ("--executor", "ray", "--executor-set", address, *CHEAP[:-1], "--seed", "0-2", "--json")
+        output, error = start(home, *words, environment={"OMP_NUM_THREADS": "1"}, quiet=False).communicate(timeout=300)
+    finally:
+        ray.shutdown()
+    assert [result["status"] for result in json.loads(output)] == ["ok"] * 3, error
+    assert "compbench: Ray has 2 slots for 3 runs, up to 2 on one node" in error.splitlines()
+    assert {record.environment.slots for record in Store(home / "records").read()[0]} == {2}
