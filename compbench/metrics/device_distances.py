@@ -1,6 +1,6 @@
 """Nearest-neighbour and kernel distances on a GPU; `manifold.precision_recall` and `kernel.kid` are their plain references.
 
-They compute in float64 like the references, from the same random subsets; each waits for the device once.
+Both compute in float64 and from the same random subsets as the references, and wait for the device once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def precision_recall(real: Tensor, generated: Tensor, *, k: int = 3) -> Precisio
     Kynkaanniemi et al. 2019.
 
     Raises:
-        ValueError: k samples or fewer on a side.
+        ValueError: a side has at most k samples.
     """
     if min(len(real), len(generated)) <= k:
         raise ValueError(f"k = {k} nearest neighbours need more than {k} samples on each side.")
@@ -37,7 +37,7 @@ def kid(real: Tensor, generated: Tensor, *, num_subsets: int, subset_size: int, 
     Binkowski et al. 2018.
 
     Raises:
-        ValueError: no subset, or fewer than 2 rows in one.
+        ValueError: there is no subset, or a subset has fewer than 2 rows.
     """
     size = min(subset_size, len(real), len(generated))
     if size < 2 or num_subsets < 1:
@@ -56,7 +56,7 @@ def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _radii(points: Tensor, k: int) -> Tensor:
-    """Squared distance of each point to its k-th nearest other point, (N,); it is its own nearest."""
+    """Squared distance of each point to its k-th nearest other point, (N,); the nearest is the point itself."""
     return torch.cat([_squared_distances(block, points).kthvalue(k + 1, dim=1).values for block in points.split(BLOCK)])
 
 

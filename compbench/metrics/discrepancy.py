@@ -18,7 +18,7 @@ def squared_distances(x: numpy.ndarray, y: numpy.ndarray) -> numpy.ndarray:
 
 
 def median_distance(x: numpy.ndarray, y: numpy.ndarray) -> float:
-    """Median of |x_i - y_j| over all pairs; 0 only where more than half of the pairs coincide."""
+    """Median of |x_i - y_j| over all pairs; 0 only if more than half of the pairs coincide."""
     found = squared_distances(x, y).ravel()
     middle = len(found) // 2
     return float(numpy.partition(found, middle)[middle]) ** 0.5
@@ -31,7 +31,7 @@ def mmd2(x: numpy.ndarray, y: numpy.ndarray, bandwidth: float) -> float:
 
     Args:
         x, y: points, (N, D) and (M, D), at least two of each.
-        bandwidth: in the points' unit.
+        bandwidth: the kernel's bandwidth, in the points' unit.
     """
     x, y = numpy.asarray(x, float), numpy.asarray(y, float)
     gamma = 1 / (2 * max(bandwidth, 1e-12) ** 2)

@@ -50,7 +50,7 @@ class SameConv(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """An inverted residual block; names of its layers are those of the weights' file."""
+    """An inverted residual block; its layers have the names of the weights' file."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class ImageNetFeatures:
         sha256: expected hash of the file.
 
     Raises:
-        MetricUnavailable: the package is not installed, or its file is not the one expected.
+        MetricUnavailable: the package is not installed, or its file has another hash.
     """
 
     def __init__(self, device: torch.device, *, path: Path | None = None, sha256: str = SHA256) -> None:

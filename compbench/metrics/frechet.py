@@ -28,9 +28,9 @@ def gaussian_statistics(features: numpy.ndarray) -> GaussianStatistics:
 def frechet_distance(a: GaussianStatistics, b: GaussianStatistics) -> float:
     """|m1 - m2|^2 + tr(S1 + S2 - 2 (S1 S2)^1/2).
 
-    The trace of (S1 S2)^1/2 is that of (S1^1/2 S2 S1^1/2)^1/2, which is symmetric: one eigendecomposition and one set of
-    eigenvalues instead of a general matrix square root, 4-5 times faster and free of complex rounding.  Directions in
-    which S1 has no variance drop out, so few samples make it faster still.
+    (S1 S2)^1/2 has the trace of (S1^1/2 S2 S1^1/2)^1/2, which is symmetric.  So one eigendecomposition and one set of eigenvalues
+    replace a general matrix square root, which is 4-5 times as slow and rounds complex numbers.  Directions in which S1 has no
+    variance drop out, so few samples take even less time.
 
     Args:
         a, b: statistics of the two sets, of equal D.

@@ -43,7 +43,7 @@ def fd_judge(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def kid(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Unbiased kernel distance of features scaled to unit mean square of the real ones.  Binkowski et al. 2018.
+    """Unbiased kernel distance of features, scaled so that real features have unit mean square.  Binkowski et al. 2018.
 
     Version 1 did not scale the features, so its values depend on the judge and are mostly noise.
     """
@@ -101,7 +101,7 @@ def _near(pair: SamplePair, which: str) -> PrecisionRecall:
 
 
 def _on_device(pair: SamplePair, which: str) -> Tensor:
-    """The judge's features, where the real images are."""
+    """The judge's features, on the device of the real images."""
     import torch
 
     return torch.from_numpy(pair.features("judge", which)).to(pair.real.device)

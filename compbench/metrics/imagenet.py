@@ -24,7 +24,7 @@ KID_SUBSETS, KID_SIZE = 20, 1000
 
 
 def fd_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Frechet distance of pooled features; not FID, which is Inception's.  Heusel et al. 2017, Tan & Le 2019."""
+    """Frechet distance of pooled features; not FID, which uses Inception's features.  Heusel et al. 2017, Tan & Le 2019."""
     from compbench.metrics.frechet import frechet_distance, gaussian_statistics
 
     real, generated, floor = (gaussian_statistics(pair.features(EXTRACTOR, which)) for which in ("real", "generated", "floor"))
@@ -32,7 +32,7 @@ def fd_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def kid_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Unbiased kernel distance of features scaled to unit mean square of the real ones.  Binkowski et al. 2018."""
+    """Unbiased kernel distance of features, scaled so that real features have unit mean square.  Binkowski et al. 2018."""
     from compbench.metrics.kernel import kid
 
     real = pair.features(EXTRACTOR, "real")
@@ -52,12 +52,12 @@ def kid_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def precision_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Improved precision, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    """Improved precision, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
     return Value(*(_near(pair, which).precision for which in ("generated", "floor")))
 
 
 def recall_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Improved recall, k = 3; its floor is a real sample's.  Kynkaanniemi et al. 2019."""
+    """Improved recall, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
     return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
 
 

@@ -1,4 +1,4 @@
-"""Inception features as clean-fid computes them (Parmar et al. 2022), with weights that compbench finds and checks itself.
+"""Inception features as clean-fid computes them (Parmar et al. 2022); compbench finds and checks the weights.
 
 clean-fid's own loader trusts any file in the system's temporary folder, and downloads to it; ours does neither.
 """
@@ -31,20 +31,20 @@ class InceptionFeatures:
     Args:
         folder: data folder that may hold the weights.
         device: where the network runs.
-        path: the weights' file; without it COMPBENCH_INCEPTION names it, and without that it lies in `folder`.
+        path: the weights' file; by default the file that COMPBENCH_INCEPTION names, or else the one in `folder`.
         sha256: expected hash of the weights.
 
     Raises:
-        MetricUnavailable: packages or weights are missing, or the weights are not the ones expected.
+        MetricUnavailable: packages or weights are missing, or the weights have another hash.
     """
 
     def __init__(self, folder: Path, device: torch.device, *, path: Path | None = None, sha256: str = WEIGHTS_SHA256) -> None:
         path = path or Path(os.environ.get("COMPBENCH_INCEPTION") or folder / WEIGHTS)
         if not path.is_file():
-            raise MetricUnavailable(f"no Inception weights: bring {WEIGHTS} by `compbench data fetch inception`")
+            raise MetricUnavailable(f"no Inception weights: download {WEIGHTS} by `compbench data fetch inception`")
         try:
             from cleanfid.resize import build_resizer
-        except Exception as error:  # a torchvision built for another torch dies with all sorts of errors
+        except Exception as error:  # a torchvision built for another torch may raise any error
             raise MetricUnavailable(f"clean-fid cannot be used ({type(error).__name__}: {error}): {INSTALL}") from error
         content = path.read_bytes()
         self.sha256 = hashlib.sha256(content).hexdigest()
@@ -64,7 +64,7 @@ class InceptionFeatures:
     def _features(self, images: Tensor) -> numpy.ndarray:
         resized = [self._resize(image.permute(1, 2, 0).cpu().numpy()) for image in images]
         x = torch.from_numpy(numpy.stack(resized)).permute(0, 3, 1, 2).float().to(self._device)  # (B, 3, 299, 299)
-        # clean-fid's mode "clean" enters below the file's own resize, with the normalisation done outside.
+        # clean-fid's mode "clean" leaves out the resize in the weights' file, and normalises before it calls the network.
         return self._net.layers((x - 128) / 128).view(len(x), -1).float().cpu().numpy()
 
 

@@ -31,15 +31,15 @@ def joint_frechet_distance(features: dict[str, numpy.ndarray], conditions: dict[
 
         f features (N, D);  e one-hot conditions (N, E);  a = mean |f| / mean |e| over the real pairs
 
-    Between sets of equal conditions it is the difference of the features, and that of their covariance with the condition,
-    which wrong pairs lose.  DeVries et al. 2019, section 3.
+    If both sets have the same conditions, the distance measures differences of the features, and of the covariance of features
+    and conditions, which wrong pairs lack.  DeVries et al. 2019, section 3.
 
     Args:
         features: features of "real", "generated" and "floor".
         conditions: their full conditions, each (N, F) of whole numbers from 0.
 
     Returns:
-        the distance of the generated pairs from the real ones, and that of the second real set, in squared units of features.
+        distances from the real pairs: of the generated pairs, and of the second real set; in squared units of features.
     """
     sizes = tuple(int(size) for size in numpy.concatenate([conditions[which] for which in SETS]).max(axis=0) + 1)
     codes = {which: one_hot(conditions[which], sizes) for which in SETS}

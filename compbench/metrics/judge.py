@@ -26,7 +26,7 @@ class JudgeSettings:
     Attributes:
         architecture: "plain" is four strided convolutions; "pooled" adds batch norm, max pooling and dropout.
         width: channels of the first layer.
-        num_steps, batch_size, learning_rate: settings of its training (AdamW, one cycle).
+        num_steps, batch_size, learning_rate: settings of the training (AdamW, one cycle).
     """
 
     architecture: Literal["plain", "pooled"] = "plain"
@@ -41,8 +41,8 @@ class Judge(nn.Module):
 
     Args:
         sizes: number of values of each factor.
-        settings: its architecture and width.
-        channels, side: of the images; a side that is not a multiple of 16 is padded with black.
+        settings: architecture and width.
+        channels, side: the images' channels and side; a side that is not a multiple of 16 is padded with black.
     """
 
     def __init__(self, sizes: tuple[int, ...], settings: JudgeSettings, *, channels: int = 3, side: int = 64) -> None:
@@ -103,7 +103,7 @@ def train_judge(
         sizes: number of values of each factor.
         settings: network and training.
         generator: source of initial weights and data order; torch's global generator is not changed.
-        device: device on which it is trained and stays.
+        device: device on which the judge is trained and stays.
         autocast: bf16 autocast.
         shape: (C, H, W) of the images.
         progress: called as progress(done, total).
@@ -143,7 +143,7 @@ def load_judge(path: Path, device: torch.device) -> Judge:
         judge = Judge(sizes, JudgeSettings(**facts), channels=channels, side=side)
         judge.load_state_dict(tensors)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise CompbenchError(f"{path} does not hold a judge; delete it, it is trained again.") from error
+        raise CompbenchError(f"{path} does not hold a judge; delete the file, and the judge is trained again.") from error
     return judge.to(device).to(memory_format=torch.channels_last).eval().requires_grad_(False)
 
 

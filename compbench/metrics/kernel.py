@@ -38,8 +38,8 @@ def kid(
         generator: draws the subsets.
 
     Returns:
-        mean over subsets and its standard error (0 for one subset, and if a subset takes all rows of both sides: then
-        the subsets do not differ and their spread says nothing).
+        mean over subsets, and its standard error.  The error is 0 for one subset, and if each subset has all rows of both sides,
+        because then all subsets are equal.
     """
     size = min(subset_size, len(real), len(generated))
     if size < 2 or num_subsets < 1:

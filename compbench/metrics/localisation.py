@@ -1,6 +1,6 @@
 """Localisation of a bump: the brightest pixel against the requested position, and whether it is the only peak.
 
-A superposition of several bumps can succeed by luck: by the brightest pixel alone, a third of a plain decoder's held-out
+A superposition of several bumps can succeed by luck: if the brightest pixel alone counts, a third of a plain decoder's held-out
 images are right.  The strict form also requires a peak above 1/2 and no second peak above half of it.
 """
 
@@ -51,7 +51,7 @@ def localise(upright: Tensor, condition: Tensor, *, tolerance: int = 1) -> Local
 
 
 def shaped(upright: Tensor, truth: Tensor, condition: Tensor, *, tolerance: int = 1, least: float = SHAPE) -> Tensor:
-    """Which images have their bump in place and look like it: localised, and cosine with the true image above `least`.
+    """Which images are localised and have the right shape: their cosine with the true image is above `least`.
 
     The crossing of two stripes has its single peak in the right position but is not a bump.
 

@@ -2,8 +2,8 @@
 
     2 x 2 pixels to channels -> 4 x (3x3 convolution, batch norm, ReLU, halved) -> 2 x 2 maxima -> one linear head a factor
 
-It is trained on pictures with random shifts, blur, noise and contrast.  A judge trained only on the clean pictures of a factor
-grid would be right on exactly these, and wrong on pictures close to them.
+The judge is trained on pictures with random shifts, blur, noise and contrast.  A judge trained only on the clean pictures of a
+factor grid would be right on exactly these, and wrong on pictures close to them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STORED = Path(__file__).parent / "judges"
 """Folder of the judges that compbench ships, each named by the first 16 digits of its SHA-256."""
 WIDTHS = (24, 48, 64, 96)
 LARGEST_SHIFT = 3
-"""Largest shift in pixels on images of 64 pixels; it is proportional on other sizes."""
+"""Largest shift in pixels on images of 64 pixels; on other sizes it is proportional."""
 
 
 class SmallJudge(nn.Module):
-    """Classify images, once per factor.
+    """Classifies images, once per factor.
 
     Args:
         sizes: number of values of each factor.
@@ -77,7 +77,7 @@ def train_small_judge(
         sizes: number of values of each factor.
         num_steps, batch_size, learning_rate: settings of AdamW with one cycle.
         channels: channels of the images.
-        device: device on which it is trained and stays.
+        device: device on which the judge is trained and stays.
         progress: called as progress(done, total).
     """
     generator = Generator().manual_seed(0)
@@ -101,7 +101,7 @@ def train_small_judge(
 def corrupted(x: Tensor, generator: Generator) -> Tensor:
     """Images (B, C, H, W) in [-1, 1], each shifted, half of them blurred, all with noise and another contrast.
 
-    The shift takes the edge's pixels along, up to 3 of 64 pixels; noise has a standard deviation of up to 0.3.
+    A shift is up to 3 of 64 pixels and repeats the pixels of the edge; noise has a standard deviation of up to 0.3.
     """
     count, _, height, width = x.shape
     most = max(1, LARGEST_SHIFT * width // 64)
@@ -130,7 +130,7 @@ def load_small_judge(path: Path, device: torch.device) -> SmallJudge:
     """Read what `save_small_judge` wrote.
 
     Raises:
-        CompbenchError: the file is missing, damaged, or not the one that its name says.
+        CompbenchError: the file is missing or damaged, or its hash is not the one in its name.
     """
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest()[:16] != path.stem:
         raise CompbenchError(f"{path} is missing or damaged; install compbench again.")

@@ -19,9 +19,9 @@ class KernelAlignments(NamedTuple):
     """Centred alignments of the outputs' cosine kernel.
 
     Attributes:
-        seen: held-out x seen, with the binary factorised kernel (dx + dy) / 2.
-        heldout: held-out x held-out, with the same.
-        compositional: held-out x held-out, with dx dy.
+        seen: the block held-out x seen, aligned with the binary factorised kernel (dx + dy) / 2.
+        heldout: the block held-out x held-out, aligned with the same kernel.
+        compositional: the block held-out x held-out, aligned with dx dy.
     """
 
     seen: float
@@ -30,7 +30,7 @@ class KernelAlignments(NamedTuple):
 
 
 def superposition(outputs: Tensor, heldout: Tensor) -> Tensor:
-    """s: what superposed memories of seen outputs would give in each cell.
+    """s: the superposition of remembered seen outputs in each cell.
 
     Args:
         outputs: upright outputs on the grid, (X, Y, P).
@@ -52,7 +52,7 @@ def superposition_score(outputs: Tensor, heldout: Tensor) -> float:
 
 
 def as_superposition(outputs: Tensor, heldout: Tensor) -> Tensor:
-    """The outputs with every held-out one replaced by s: the ideal point of a model that only superposes, (X, Y, P)."""
+    """The outputs with every held-out output replaced by s, as of an ideal model that only superposes, (X, Y, P)."""
     return torch.where(heldout[..., None], superposition(outputs, heldout), outputs)
 
 

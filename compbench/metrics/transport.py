@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 
 CHUNK = 100
-"""Projections sorted at a time: they stay in a core's cache."""
+"""Number of projections sorted at a time; so many stay in a core's cache."""
 
 
 def directions(dimension: int, count: int, generator: numpy.random.Generator) -> numpy.ndarray:
@@ -17,8 +17,8 @@ def directions(dimension: int, count: int, generator: numpy.random.Generator) ->
 def sliced_wasserstein(x: numpy.ndarray, y: numpy.ndarray, projections: numpy.ndarray) -> float:
     """SW2 = sqrt(mean over directions of W2^2 of the projections), W2^2 in one dimension by sorting.
 
-    Bonneel et al. 2015.  Between sets of one size quantiles match one to one, so sorted projections are subtracted; sets of
-    different sizes go through POT.
+    Bonneel et al. 2015.  If the sets have one size, quantiles match one to one, so sorted projections are subtracted; otherwise
+    POT computes W2.
 
     Args:
         x, y: points, (N, D) and (M, D).

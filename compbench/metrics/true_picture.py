@@ -7,18 +7,19 @@ from typing import NamedTuple
 from torch import Tensor
 
 COPIED = 1 / 3
-"""A sample is a copy if its distance to a picture is below this share of that to the next trained one (Yoon et al. 2023)."""
+"""A sample is a copy if its distance to the nearest trained picture, over that to the second nearest, is below this (Yoon et al.
+2023)."""
 
 
 class TruthScores(NamedTuple):
     """Scores of samples against the truth.
 
     Attributes:
-        psnr: mean of 10 log10(255^2 / MSE) over samples, in dB; an exact one counts as MSE 1/4, which rounding may make.
+        psnr: mean of 10 log10(255^2 / MSE) over samples, in dB; an exact sample counts as MSE 1/4, which rounding can cause.
         r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of the requests, 1 is the truth.
         rank: mean rank of the true picture among all pictures by distance to the sample; 1 is the nearest.
         first: share of samples to which the true picture is the nearest.
-        copied: share of samples that are a copy of a trained picture of another combination, and nearer to it than to the truth.
+        copied: share of samples that copy a trained picture of another combination and are nearer to it than to the truth.
     """
 
     psnr: float

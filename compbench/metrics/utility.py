@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def compositional_recall(predicted: Tensor, truth: Tensor) -> float:
-    """U: for each label set of the truth the share of its rows that are predicted whole, averaged over the label sets.
+    """U: the share of rows whose labels are all predicted right, averaged over the label sets of the truth.
 
     Args:
         predicted, truth: labels, (N, F) long.
 
     Returns:
-        in [0, 1].  DCFM, equation 17.
+        U in [0, 1].  DCFM, equation 17.
     """
     import torch
 

@@ -21,7 +21,8 @@ PACKET_SIDE = 4
 def haar_packets(images: Tensor, levels: int) -> Tensor:
     """The full packet tree of the Haar wavelet: each level splits every packet into sums and differences of 2 x 2 blocks.
 
-    With a, b above c, d: (a + b + c + d) / 2, (a - b + c - d) / 2, (a + b - c - d) / 2, (a - b - c + d) / 2; an orthogonal map.
+    A block of a, b above c, d becomes (a + b + c + d) / 2, (a - b + c - d) / 2, (a + b - c - d) / 2, (a - b - c + d) / 2; this
+    map is orthogonal.
 
     Args:
         images: (N, C, H, W); H and W are multiples of 2^levels.
@@ -42,14 +43,14 @@ def haar_packets(images: Tensor, levels: int) -> Tensor:
 
 
 def frechet_wavelet_distance(real: Tensor, generated: Tensor) -> float:
-    """Mean over packets of the Frechet distance between Gaussians fitted to them.
+    """Mean over packets of the Frechet distance between Gaussians that are fitted to each packet of both sets.
 
     FWD = 1/P sum_p |m_p - n_p|^2 + tr(S_p + T_p - 2 (S_p T_p)^1/2), means and covariances of packet p over images.
 
     Veeramacheneni, Wolter, Kuehne & Gall, Frechet Wavelet Distance, ICLR 2025; Haar, no logarithm.
 
     Args:
-        real, generated: uint8 images (N, C, H, W), scaled to [0, 1]; sides that are not a multiple are padded with their edge.
+        real, generated: uint8 images (N, C, H, W), scaled to [0, 1]; sides that are not a multiple of 2^levels repeat their edge.
     """
     import torch
 

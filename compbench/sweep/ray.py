@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -34,6 +35,7 @@ from compbench.system.home import scratch_folder
 
 CANCEL_SECONDS = 90.0
 """Longest wait for tasks that were asked to stop: longer than the grace period of a child."""
+LOG = logging.getLogger("compbench.sweep")
 
 
 class RaySettings(ExecutorSettings):
@@ -102,6 +104,7 @@ class _Tasks:
             raise CompbenchError(f"no node of the Ray cluster has {asked}, which one run needs; see --executor-set.")
         self._at_once = at_once
         own = {"threads": settings.cpus, "slots": min(a_node, len(requests))}
+        LOG.info("Ray has %d slots for %d runs, up to %d on one node", at_once, len(requests), own["slots"])
         placed = [request.model_copy(update=own).model_dump(mode="json") for request in requests]
         everything = list(range(len(requests)))
         shares = [everything[start::at_once] for start in range(at_once)] if how.chain else [[index] for index in everything]

@@ -38,12 +38,12 @@ BUDGETS["standard"] = BUDGETS["quick"]
 
 
 def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None) -> Task:
-    """A task of the family.  Raises CompbenchError for modes that run into each other."""
+    """A task of the family.  Raises CompbenchError for modes that overlap."""
     settings = settings or Settings()
     if settings.std > settings.side / 3:
         raise CompbenchError(
             f"--set task.std={settings.std:g}: modes {settings.side:g} from the axes must have a std of at most a third of that "
-            f"({settings.side / 3:.3g}), or a sample's mode is not clear."
+            f"({settings.side / 3:.3g}); otherwise a sample's mode is not clear."
         )
     where = "three modes in each silo" if split == "iid" else "two modes in each silo, one shared"
     return Task(

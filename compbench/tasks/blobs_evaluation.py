@@ -1,6 +1,6 @@
 """Scores of the blobs: distances to the requested mode, the share of samples inside it, and the panel of figure 3.
 
-The sliced Wasserstein distance ranks.  The share is only reported: a sampler that collapses to a mode's centre has more of its
+The sliced Wasserstein distance ranks.  The share does not rank: a sampler that collapses to a mode's centre has more of its
 samples inside the mode than real data have.
 """
 
@@ -79,7 +79,7 @@ def panel(samples: dict[tuple[int, ...], Tensor], settings: Settings) -> numpy.n
     from PIL import Image, ImageDraw
 
     half = 2 * settings.side
-    image = Image.new("RGB", (2 * PANEL, 2 * PANEL), "white")  # drawn at twice the size, then halved: smooth edges
+    image = Image.new("RGB", (2 * PANEL, 2 * PANEL), "white")  # drawn at twice the size and halved, for smooth edges
     draw = ImageDraw.Draw(image)
 
     def place(x: float, y: float) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 bump-center   bumps: 37 % of the positions held out: a square in the middle (6 to 22 of 28 pixels)
 bump-corner   bumps: 37 % of the positions held out: a square at large x and y (11 to 27 of 28 pixels)
-bump-scaling  bumps: 25 % of the positions held out in the middle, few training examples: one point of a data-against-size curve
+bump-scaling  bumps: 25 % of the positions held out in the middle, few training examples: a sweep finds how many suffice
 
 Forced rendering, sections 2 and 4.  The tasks are deterministic: each condition has exactly one image.
 """
@@ -120,7 +120,7 @@ def make_task(name: str, settings: Settings) -> Task:
         truth=lambda condition: images(condition, settings),
         notes=(
             "superposition and kernel alignments: the floor comes from true bumps, the ceiling from an exact superposition of "
-            "seen ones.",
+            "seen bumps.",
             "MSE compares images scaled to [0, 1]; mse_blank divides it by the MSE of an all-background image.",
             "shape_accuracy: the brightest pixel is within one pixel of the requested place, and the cosine with the true image "
             "is above 0.75.",
@@ -177,15 +177,16 @@ def paper_notes(name: str) -> tuple[str, ...]:
     square = "the square includes both ends" if name == "bump-center" else "the repository holds out corners of other sizes"
     return (
         f"follows the repository: 28 pixels, a bump of width 1, 2000 draws with replacement; {square}.",
-        "follows it for cnn-decoder: two hidden layers of 64, 50 epochs of batches of 32, AdamW at a constant 1e-3, no clipping.",
+        "follows the repository for cnn-decoder: two hidden layers of 64, 50 epochs of batches of 32, AdamW at a constant "
+        "1e-3, no clipping.",
         "changed: mlp-decoder and transformer-decoder train for the same 50 epochs (there 20); bumps are bright on black "
         "(there dark on white).",
-        "changed: transformer-decoder has tokens of 4 x 4 pixels (there 1) and a feed-forward of 4 widths (there 2048); it, "
-        "pixel-decoder and low-rank have 3 times the rate (--set rate_factor=1 is the paper's).",
+        "changed: transformer-decoder has tokens of 4 x 4 pixels (there 1) and a feed-forward of 4 widths (there 2048); "
+        "transformer-decoder, pixel-decoder and low-rank have 3 times the rate (--set rate_factor=1 is the paper's).",
         "changed: pixel-decoder has 64 units (there 256: --set width_factor=4); its weight decay and low-rank's is "
         "0.01 (there 1e-4).",
-        "changed: there, low-rank has 32 pixels, a width of 1.5 and 1000 epochs of each seen cell once; the sweep "
-        "bumps-ablation runs that.",
+        "changed: in the repository low-rank has images of 32 pixels, bumps of width 1.5 and 1000 epochs of each seen cell once; "
+        "the sweep bumps-ablation runs these.",
         "chosen: the code of the absent factor in stripes (zeros), how stripes and bumps mix, and the methods that are not "
         "the paper's.",
     )
@@ -194,7 +195,7 @@ def paper_notes(name: str) -> tuple[str, ...]:
 def embedded(data: Path, source: str) -> Source:
     """The embedded source: a formula gives the images, so there is no official file."""
     if source == "official":
-        raise CompbenchError("bump images are a formula, there is no official file; use --source auto.")
+        raise CompbenchError("bump images come from a formula and have no official file; use --source auto.")
     return Source("embedded", "bumps", "bumps-1")
 
 
@@ -225,8 +226,8 @@ def _check(settings: Settings) -> None:
     width = 2 * math.sqrt(2 * math.log(2)) * settings.sigma
     if width > size:
         raise CompbenchError(
-            f"--set task.sigma={settings.sigma}: the bump is {width:.1f} pixels wide at half its height, the image {size}; "
-            f"take less than {size / (width / settings.sigma):.1f}."
+            f"--set task.sigma={settings.sigma}: the bump is {width:.1f} pixels wide at half its height, and the image {size}; "
+            f"use less than {size / (width / settings.sigma):.1f}."
         )
 
 

@@ -86,7 +86,7 @@ def grid(truth: Tensor, made: Tensor) -> numpy.ndarray:
     rows = []
     for own in chosen.split(GRID_COLUMNS):
         for block in (truth, made):
-            tiles = torch.nn.functional.pad(block[own].clamp(0, 1), (1, 1, 1, 1), value=0.5)  # a frame each
+            tiles = torch.nn.functional.pad(block[own].clamp(0, 1), (1, 1, 1, 1), value=0.5)  # each gets a frame
             rows.append(torch.cat([*tiles, *torch.ones_like(tiles[:1]).expand(GRID_COLUMNS - len(own), -1, -1)], dim=1))
     grey = torch.cat(rows).mul(255).round().to(torch.uint8).numpy()
     return numpy.repeat(grey.repeat(2, 0).repeat(2, 1)[:, :, None], 3, axis=2)

@@ -1,7 +1,7 @@
 """Chest radiographs in four silos: 14 binary findings have 16,384 label sets, of which 54 are frequent enough to request.
 
 chest-iid     radiographs in four silos, each image in a silo drawn uniformly
-chest-noniid  radiographs in four silos, label sets shared out by Dirichlet(0.1): one or two silos have most of each set
+chest-noniid  radiographs in four silos, label sets shared out by Dirichlet(0.1): one or two silos have most images of a set
 
 Decentralized Compositional Flow Matching (DCFM), section 6.3.  The question is how well a classifier that was trained only on
 generated images does on real ones.  The task reads NIH's images if they are installed, and otherwise draws a phantom.
@@ -99,10 +99,10 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         citation=CITATION + ", section 6.3 and figure 6",
         metrics=("accuracy", "fid", "fd_judge", "kid", "precision", "recall", "utility"),
         notes=[
-            "nothing is held out: a rare label set lies in one or two silos and in few images",
+            "nothing is held out, but a rare label set has few images, in one or two silos",
             "utility: a classifier is trained on equally many samples of each of the 54 label sets; the score is its exact-match "
-            "recall on real images, averaged over the sets; the ceiling is the same classifier trained on real images, chance "
-            "is 1/54",
+            "recall on real images, averaged over the sets; the ceiling is the recall of the same classifier trained on real "
+            "images, and chance is 1/54",
             "the phantom draws each finding as a simple sign, with the label sets of the published random sample of 5,606 images",
         ],
         paper_notes=[

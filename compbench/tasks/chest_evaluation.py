@@ -1,4 +1,4 @@
-"""How radiographs are scored: the accuracy on real images of a classifier trained on them, visible findings, and distances.
+"""How radiographs are scored: by a classifier that is trained on them and tested on real images, by findings, and by distances.
 
 Grey images are repeated over three equal channels, because Inception takes three.
 """
@@ -48,7 +48,7 @@ class RealRadiographs:
         self.radiographs, self.shape = radiographs, (3, side, side)
 
     def of(self, condition: Tensor, generator: Generator) -> Tensor:
-        """For each requested label set one image that is in no training data."""
+        """For each requested label set, one image that no silo has."""
         return three(self.radiographs.of(condition, generator))
 
     def labelled(self, size: int, generator: Generator, *, seen_only: bool) -> tuple[Tensor, Tensor]:

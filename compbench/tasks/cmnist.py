@@ -104,8 +104,9 @@ BUDGETS["standard"] = BUDGETS["quick"].model_copy(
 )
 """Steps are counted per silo, over all its stages together; the paper states none.  `paper` has FVF's network.  `quick` trains
 ten silos in three minutes on two cores, which is too short for an expert to learn even the pairs that it sees.  With the network
-of `standard` and 1,500 steps one silo's expert learns them (826 images, 240 samples of the 12 pairs with 20 images or more): 0.93
-are right, and the judge is right on 0.99 of real ones.  So ten silos stay the default; `--set task.silos=5` halves the cost."""
+of `standard` and 1,500 steps the expert of one silo (826 images) learns its pairs: 0.93 of 240 samples are right (of the 12 pairs
+with 20 images or more), and the judge is right on 0.99 of real images.  So ten silos stay the default; `--set task.silos=5`
+halves the cost."""
 
 
 GUIDANCE = 2.0
@@ -150,7 +151,7 @@ def make_task(split: Literal["iid", "noniid"], settings: Settings | None = None)
         settings=settings,
         configure=lambda changed: make_task(split, changed),
         citation=CITATION + ", section 6.1 and table 1",
-        notes=["each training image has one colour; the referee's real images show digits that are in no training data"],
+        notes=["each training image has one colour; the referee's real images show digits that no silo has"],
         paper_notes=[
             "follows section 6.1: 28 x 28 x 3, ten digits in ten colours, ten silos, half of the pairs seen, Dirichlet(0.1), "
             "and FID, precision and recall of seen and of held-out pairs",

@@ -48,14 +48,14 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
         configure=make_task,
         citation="CoInD: Enabling Logical Compositions in Diffusion Models, coloured MNIST with partial support",
         notes=[
-            "20 of 100 pairs are seen, one more than C_min: the seen pairs form a chain that just determines an additive model",
-            "the band closes on itself: digit 9 is seen in colours 9 and 0, but in the authors' code only in colour 9",
+            "20 of 100 pairs are seen, one more than C_min: the seen pairs form a chain, which determines an additive model",
+            "colours are cyclic: digit 9 is seen in colours 9 and 0, but in the authors' code only in colour 9",
         ],
         paper_notes=[
             "follows the paper and its code: digit d in colours d and d + 1, 50,000 steps (its code's default is 20,000), "
             "batches of 64, AdamW at 1e-3 with 2,000 steps of warm-up and a cosine, average 0.9999",
             "chosen: FVF's network (theirs is a UNet with attention); the ten colours of the cmnist tasks",
-            "changed: flow matching and Euler steps in place of DDPM and DDIM; the band is closed, so each digit has two colours",
+            "changed: flow matching and Euler steps in place of DDPM and DDIM; colours are cyclic, so each digit has two",
         ],
     )
 

@@ -1,6 +1,6 @@
 """Coloured digits in any colour but one: CoInD's NOT conditions, for which the right answer is known.
 
-cmnist-not  coloured digits, requested as digit d and not colour c for all pairs; seen: digit d in colours d and d + 1
+cmnist-not  coloured digits, requested as digit d and not colour c, for all pairs; seen: digit d in colours d and d + 1
 
 The right answer is uniform over the nine other colours.  The digits, colours and seen pairs are those of cmnist-diagonal.  CoInD
 (Gaudi et al. 2025, arXiv 2503.01145) scores whether a sample conforms; we also score whether all nine colours occur.
@@ -46,10 +46,10 @@ def make_task(settings: cmnist.Settings | None = None) -> Task:
         metrics=("accuracy", "total_variation", "fid", "fd_judge", "kid", "precision", "recall"),
         notes=[
             "a condition has -2 - c for 'any colour but c' (compbench.api.factors.excluding)",
-            "all_total_variation ranks: it compares the shares of wrong digits, excluded colours and each other colour, counted "
-            "from the digit, with the exact shares 0, 0 and a tenth each; real images give its floor",
-            "a model that ignores NOT scores 0.1; one that gives only the two seen colours 0.8; one that gives only the excluded "
-            "colour 1",
+            "all_total_variation ranks: it compares the shares of wrong digits, of excluded colours and of each other colour, "
+            "counted from the digit, with the exact shares 0, 0 and a tenth each; real images give its floor",
+            "a model that ignores NOT scores 0.1, one that gives only the two seen colours scores 0.8, and one that gives only "
+            "the excluded colour scores 1",
             "all_accuracy is conformity: the digit is right and the colour is not the excluded one; a model that ignores NOT "
             "already scores 0.9",
         ],

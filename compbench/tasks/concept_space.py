@@ -1,6 +1,6 @@
 """One coloured shape (28x28): two shapes, two colours, two sizes; the four combinations with at most one change are seen.
 
-concept-space  coloured shapes; seen: a small red disc, and with one of its factors changed; held out: two or three changes
+concept-space  coloured shapes; seen: a small red disc, and the disc with one factor changed; held out: two or three changes
 
 Okawa et al. 2023 (Compositional abilities emerge multiplicatively) and Park et al. 2024 (Emergence of hidden capabilities).
 Their pictures are not published, so our own renderer draws them.
@@ -34,7 +34,9 @@ WORDS = {"colour": ("red", "blue"), "size": ("small", "large")}
 class Settings(CoverageSettings):
     """Settings of the task, changed by `--set task.NAME=VALUE`."""
 
-    colour_signal: float = Field(0.7, gt=0.2, le=0.8, description="distance of the two colours, as a share of red to blue")
+    colour_signal: float = Field(
+        0.7, gt=0.2, le=0.8, description="distance of the two colours, as a share of the distance of red and blue"
+    )
     size_signal: float = Field(3.0, gt=1, le=5, description="distance of the two sizes, in pixels of radius")
     judge: Literal["plain", "pooled"] = Field("plain", description="architecture of both judges")
 
@@ -83,7 +85,7 @@ def make_task(settings: Settings | None = None) -> Task:
         configure=make_task,
         citation="Compositional Abilities Emerge Multiplicatively, 2023; Emergence of Hidden Capabilities, 2024",
         notes=[
-            "seen: 000, 100, 010, 001; held out at distance 1 of a seen one: 110, 101, 011; at distance 2: 111",
+            "seen: 000, 100, 010, 001; held out at distance 1 from a seen cell: 110, 101, 011; at distance 2: 111",
             "position, exact shade and exact radius vary, and no condition names them",
         ],
         paper_notes=[
@@ -97,7 +99,7 @@ def make_task(settings: Settings | None = None) -> Task:
 def embedded(folder: Path, asked: str) -> Source:
     """The embedded source is our renderer, because the papers publish no pictures."""
     if asked == "official":
-        raise CompbenchError("concept-space has no official files, its papers publish none; use --source auto.")
+        raise CompbenchError("concept-space has no official files, because its papers publish none; use --source auto.")
     return Source("embedded", "concepts renderer", "concepts-1")
 
 

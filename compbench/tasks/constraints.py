@@ -1,13 +1,14 @@
-"""Composed constraints: each learnt alone, all asked at once, and every answer checked exactly; no judge, data file or picture.
+"""Composed constraints: each is learnt alone, all are requested at once, and each answer is checked exactly, without a judge.
 
 queens-8    eight queens on a board; rows, columns, diagonals and antidiagonals are seen one at a time
 queens-10   ten queens
 colour-er   three colours of a random graph of 20 vertices; matchings of its edges are seen one at a time
 sat-20      20 variables and 50 clauses of three; sets of clauses without a shared variable are seen one at a time
 
-A factor is a group of constraints, on or off.  The base has none, and is p_0; a method sees samples of p_0 and of p_0 given one
-group, and is asked for p_0 given all: p_0 prod_i (p_i / p_0).  The puzzles are those of Generalizable Reasoning through
-Compositional Energy Minimization (2025) as others report them; sizes, densities and the relaxation to numbers are ours.
+A factor is a group of constraints, on or off.  In the base p_0 all groups are off.  A method sees samples of p_0 and of each p_i,
+which is p_0 given group i alone, and is asked for p_0 given all groups: p_0 prod_i (p_i / p_0).  The puzzles are those of
+    Generalizable Reasoning through Compositional Energy Minimization (2025) as others report them; the sizes, densities and
+    relaxation to numbers are ours.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 CITATION = "Generalizable Reasoning through Compositional Energy Minimization"
 MOST_GROUPS = 12
-"""Groups of constraints that a task may have: its lattice has 2 to the power of their number of cells."""
+"""Largest number G of groups of constraints: the lattice has 2^G cells."""
 
 
 class Settings(MethodSettings):
-    """Settings of these tasks, for `--set task.NAME=VALUE`."""
+    """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
     size: int = Field(ge=4, le=64, description="queens, vertices or variables")
-    train_points: int = Field(10_000, ge=1, le=1_000_000, description="N: training answers of each source, drawn once a seed")
+    train_points: int = Field(10_000, ge=1, le=1_000_000, description="N: training answers of each source, drawn once per seed")
 
 
 class RandomSettings(Settings):
@@ -78,7 +79,7 @@ BUDGETS = {
 
 
 def puzzle_of(kind: Kind, settings: Settings) -> Puzzle:
-    """The puzzle of a task's settings.  Raises CompbenchError for one that cannot be made, or that has too many groups."""
+    """The puzzle of a task's settings.  Raises CompbenchError if it cannot be made or has too many groups."""
     if not isinstance(settings, RandomSettings):
         return puzzles.queens(settings.size)
     make = puzzles.colouring if kind.puzzle == "colours" else puzzles.satisfiability
@@ -92,7 +93,7 @@ def puzzle_of(kind: Kind, settings: Settings) -> Puzzle:
 
 
 def make_task(name: str, settings: Settings | None = None) -> Task:
-    """A task of the family.  Raises CompbenchError for a puzzle that cannot be made."""
+    """A task of the family.  Raises CompbenchError if its puzzle cannot be made."""
     kind = KINDS[name]
     settings = settings or kind.settings
     puzzle = puzzle_of(kind, settings)
@@ -121,15 +122,16 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         configure=lambda changed: make_task(name, changed),
         metrics=(),
         paper_notes=(
-            "chosen: all of this preset; the paper's text was not at hand, and what is known of it comes from others' reports.",
+            "chosen: all of this preset; we did not have the paper's text and know it only from others' reports.",
             "changed: constraints are learnt as distributions of whole answers with one group on, not as energies of one line.",
         ),
         citation=CITATION,
         notes=(
-            "an answer is valid if it breaks no constraint; a number above 0 is a 1.  Unique ones count each valid answer once.",
-            "held-out scores are of all constraints together; seen ones are of each group alone.",
+            "an answer is valid if it breaks no constraint; a number above 0 counts as 1.  unique counts each valid answer once.",
+            "held-out scores are for all constraints together, and seen scores for each group alone.",
             "greedy_repair is not a score of the method: it is the validity of answers that are drawn without constraints and "
-            "repaired one change at a time, knowing the constraints.  A composition of models has to beat it.",
+            "then repaired, one change at a time, by a search that knows the constraints.  A composition of models has to "
+            "beat it.",
         ),
     )
 
@@ -148,7 +150,7 @@ class SourcePools:
         self.size = len(laws) * count
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        """`size` rows; the first sources have one more where their number does not divide it."""
+        """A batch of `size` rows; if the number of sources does not divide it, the first sources have one more."""
         import torch
 
         num_sources, count, _ = self.points.shape
@@ -183,7 +185,7 @@ class OpenPuzzle:
         )
 
     def prepare(self) -> None:
-        """Nothing: answers are checked against the constraints themselves."""
+        """Do nothing: no judge is needed."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         from compbench.tasks.constraints_evaluation import evaluate

@@ -1,4 +1,4 @@
-"""Scores of composed constraints: the share of answers that break none, how many of them differ, and how many break one."""
+"""Scores of composed constraints: the share of valid answers, the share of distinct valid answers, and the mean violations."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from PIL import ImageDraw
 
 NUM_ANSWERS = {"smoke": 40, "quick": 200, "standard": 500, "paper": 500}
-"""The evaluation requests so many answers to all constraints, and a quarter of that to each group alone."""
+"""Number of answers requested for all constraints, by preset; for each group alone, a quarter of it."""
 MOST_CHANGES = 200
-"""Greedy repair changes one answer so many times at most."""
+"""Largest number of changes that greedy repair makes to one answer."""
 ENOUGH = 100
-"""With this many valid answers for each one drawn, almost none is drawn twice."""
+"""If there are this many valid answers for each one drawn, almost none is drawn twice."""
 NUM_SHOWN, SIDE = 8, 132
 COLOURS = ((214, 69, 65), (58, 123, 213), (64, 160, 92), (170, 170, 170))
-"""These colours draw the vertices; the last draws a vertex with no colour, or with two."""
+"""Colours of the vertices; the last is for a vertex with no colour, or with two."""
 
 
 def evaluate(sampler: Sampler, puzzle: Puzzle, kind: str, ctx: TaskContext) -> Evaluation:
-    """Ask for all constraints at once, and for each group alone; check the answers."""
+    """Request answers to all constraints at once, and to each group alone; check them."""
     size, count = len(puzzle.groups), NUM_ANSWERS[ctx.preset]
     laws = laws_of(puzzle)
     base, *groups = laws.values()
@@ -57,11 +57,11 @@ def evaluate(sampler: Sampler, puzzle: Puzzle, kind: str, ctx: TaskContext) -> E
 
 
 def unique_ceiling(puzzle: Puzzle, count: int) -> float | None:
-    """Expected share of different ones among `count` answers drawn uniformly from all S valid ones.
+    """Expected share of distinct answers among `count` answers drawn uniformly from all S valid ones.
 
         S (1 - (1 - 1 / S)^count) / count
 
-    S is counted up to `ENOUGH` times `count`, above which the share is over 0.99; None if it cannot be counted in time.
+    S is counted up to `ENOUGH` times `count`, above which the share is over 0.99; None if S cannot be counted in time.
     """
     answers = num_answers(puzzle, ENOUGH * count)
     return None if answers is None else min(1.0, -answers * math.expm1(count * math.log1p(-1 / max(answers, 2))) / count)

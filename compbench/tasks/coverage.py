@@ -91,7 +91,7 @@ def seen_cells(sizes: Sequence[int], settings: CoverageSettings) -> tuple[tuple[
     if count < max(sizes):
         raise CompbenchError(
             f"--set task.coverage={settings.coverage:g}: {count} of {cells} cells cannot show each of {max(sizes)} values; "
-            f"at least {max(sizes) / cells:.3f} can."
+            f"use at least {max(sizes) / cells:.3f}."
         )
     return _random(sizes, count, settings.split_seed)
 

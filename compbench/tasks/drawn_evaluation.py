@@ -181,12 +181,12 @@ class DrawnEvaluation:
         ]
 
     def _compared(self, metric: Metric, split: str, pair: SamplePair) -> SamplePair:
-        """What a metric is given of the pictures."""
+        """The pictures, as one metric gets them."""
         return pair
 
     @cached_property
     def judge(self) -> SmallJudge:
-        """The stored judge of this data, otherwise one from the cache, otherwise one trained now; parallel runs train it once."""
+        """The stored judge of this data; otherwise one from the cache, or a new one.  Parallel runs train it once."""
         name = self.referee.stored.get(self.ctx.source.fingerprint)
         if name:
             return load_small_judge(STORED / f"{name}.safetensors", self.ctx.device)
@@ -204,7 +204,7 @@ class DrawnEvaluation:
             return judge
 
     def trained_judge(self, num_steps: int) -> SmallJudge:
-        """A judge trained now on all pictures."""
+        """A new judge, trained on all pictures."""
         channels = self._pictures(self.lattices.fine.uniform(1, Generator().manual_seed(0))).shape[1]
 
         def batches(size: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -222,9 +222,9 @@ class DrawnEvaluation:
 
 
 class PairedEvaluation(DrawnEvaluation):
-    """The judge and scores of one task; joint metrics are told the conditions of the pictures that all metrics compare.
+    """The judge and scores of one task; joint metrics also get the conditions of the pictures.
 
-    The conditions are drawn again, from generators that give the same numbers for the same purpose.
+    The conditions are drawn again from the generators of the pictures, which give the same numbers for the same purpose.
     """
 
     def _compared(self, metric: Metric, split: str, pair: SamplePair) -> SamplePair:
@@ -240,7 +240,7 @@ class PairedEvaluation(DrawnEvaluation):
 
 
 class _Features:
-    """features("imagenet", which): computed once for each set of pictures, and once for pictures that are equal."""
+    """features("imagenet", which): computed once for each set of pictures; equal pictures in a set are computed once."""
 
     _network: ImageNetFeatures | None = None
 

@@ -59,7 +59,7 @@ class Settings(CoverageSettings):
     """Settings of these tasks, changed by `--set task.NAME=VALUE`."""
 
     font: str = Field(
-        FONT, min_length=1, description="file of the colour font: a path, or a name in the data folder or among fonts"
+        FONT, min_length=1, description="file of the colour font: a path, or a name in the data folder or a font folder"
     )
 
 
@@ -135,7 +135,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
             "true_rank: rank of the true picture among all 1,065 by distance to the sample; true_first: share with rank 1",
             "copied: share of samples that copy a training picture of another combination (its distance is less than a third of "
             "the next picture's)",
-            "compbench ships the judge for known versions of the font; for another font the referee trains one",
+            "compbench ships a judge for known versions of the font; for another font the referee trains one",
         ],
         paper_notes=[
             "chosen: all of it; no paper has this data.  Network, rates, steps and averages are those of the Shapes3D tasks "
@@ -145,7 +145,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
 
 
 def pattern_of(pattern: str, settings: Settings, seed: int) -> Holdout:
-    """The held-out pairs of a run's seed; under a coverage they do not depend on it."""
+    """The held-out pairs of a run's seed; under a coverage they do not depend on the seed."""
     return chosen(turned(pattern, seed), settings)
 
 

@@ -147,7 +147,7 @@ class PooledSource:
 
 
 def make_task(name: str, settings: Settings | None = None) -> Task:
-    """A task of the family.  Raises CompbenchError for a base with which the composition is not integrable."""
+    """A task of the family.  Raises CompbenchError if the base makes the composition not integrable."""
     if settings is None:
         settings = GaussianSettings(base_variance=BASE_VARIANCES[name]) if name in BASE_VARIANCES else MixtureSettings()
     elif isinstance(settings, GaussianSettings):
@@ -203,7 +203,7 @@ def _check_integrable(name: str, settings: GaussianSettings) -> None:
         raise CompbenchError(
             f"--set task.base_variance={settings.base_variance:g}: the target of '{name}' is not a distribution: by theorem 1 "
             f"its precision is 1/10 + 1 - 1/{settings.base_variance:g} = {precision:.3g} on each axis, which must be positive; "
-            "use more than 0.909."
+            "use a base_variance of more than 0.909."
         )
 
 

@@ -43,8 +43,8 @@ JUDGE_STEPS = 1200
 JUDGES = {"85b40ccfa95a5cb1bd37735de2261e14": "4b4bd0f856f5db99"}
 """Fingerprint of the fonts -> the stored judge (`experiments/frozen_judges.py glyph --write`); the fonts are matplotlib 3.11's.
 
-On 1,664 real pictures the judge is right on all letters, weights and slants, and on 0.974 of typefaces: sans and mono share
-letters."""
+On 1,664 real pictures the judge is right on all letters, weights and slants, and on 0.974 of typefaces: some letters are the same
+in sans and mono."""
 BUDGETS = {
     preset: own.model_copy(update={"patch": min(own.patch, 2)}) for preset, own in budgets("shapes3d", extend=False).items()
 }
@@ -75,7 +75,7 @@ def turned(pattern: str, seed: int) -> Holdout:
 
 
 def pattern_of(pattern: str, settings: CoverageSettings, seed: int) -> Holdout:
-    """The held-out combinations of a run's seed; under a coverage they do not depend on it."""
+    """The held-out combinations of a run's seed; under a coverage they do not depend on the seed."""
     return chosen(turned(pattern, seed), settings)
 
 
@@ -105,7 +105,7 @@ def make_task(pattern: str, settings: CoverageSettings | None = None) -> Task:
         citation="DejaVu fonts 2.37 and STIX fonts, as matplotlib ships them",
         notes=[
             "each seed holds out different combinations, equally many: intervals over seeds include the choice of combinations",
-            "position and size vary, and no condition names them; compbench ships the judge for known versions of the fonts",
+            "position and size vary, and no condition names them; compbench ships a judge for known versions of the fonts",
         ],
         paper_notes=[
             "chosen: all of it; no paper has this data.  Network, rates, steps and averages are those of the Shapes3D tasks "
@@ -131,7 +131,7 @@ class OpenGlyphs(OpenLattice):
 
         fine = send(fine, self._table.device)
         own = torch.arange(SIDE, device=fine.device)
-        last = MARGIN + SHIFTS // 2  # the earlier the cut, the further right and down the letter
+        last = MARGIN + SHIFTS // 2  # an earlier cut moves the letter right and down
         rows = (last - fine[:, 6, None] + own)[:, :, None]  # (B, 32, 1)
         columns = (last - fine[:, 5, None] + own)[:, None, :]
         at = [fine[:, k, None, None] for k in range(5)]

@@ -1,7 +1,7 @@
 """How images are scored: two judges with their accuracy on real images, distances with their noise floors, and a sample grid.
 
 The full-data judge ranks.  The seen-split judge is kept for comparison with the paper.  It is trained without the held-out pairs
-and therefore fails on many *real* held-out images; its ceiling shows how many.
+and therefore fails on many *real* held-out images; its ceiling is the share that it names correctly.
 """
 
 from __future__ import annotations

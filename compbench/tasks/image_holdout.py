@@ -57,8 +57,8 @@ GUIDANCE = 3.0
 """Guidance weight w of composed samples on the factors of the held-out pair: FVF, table 2, on both data sets.
 
 On seen pairs (shapes3d-medium, slice-cfg, quick, 320 images) the weights w = 1, 1.5, 2, 3, 5 have accuracies 0.49, 0.67, 0.73,
-0.80, 0.78: here, too, 3 is the smallest within a standard error of the best (experiments/guidance_weights.py).  MPI3D uses the
-same weight without a search."""
+0.80, 0.78: here, too, 3 is the smallest weight within a standard error of the best (experiments/guidance_weights.py).  MPI3D uses
+the same weight without a search."""
 PAPER_EPOCH = {"shapes3d": 480_000 // 256, "mpi3d": 1_036_800 // 256}
 """Steps of one epoch over the full data at batch 256; the extension trains for 30 epochs."""
 
@@ -180,7 +180,7 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
 
 
 def _paper_notes(lattice: Lattice, *, extend: bool) -> list[str]:
-    """What `paper` follows of FVF's appendices B to E, and what it had to choose where they say nothing."""
+    """What `paper` follows of FVF's appendices B to E, and what we chose where they say nothing."""
     notes = [
         "follows tables 3 and 4: the UNet and its heads, AdamW, rates, warm-up, 100,000 steps of 256, clip, average, "
         "logit-normal times, 100 Euler steps",
@@ -202,11 +202,11 @@ def _paper_notes(lattice: Lattice, *, extend: bool) -> list[str]:
 
 
 class ImageLattices(Lattices):
-    """The factor grids of Shapes3D and MPI3D.  They draw random numbers in the order of their published records."""
+    """The factor grids of Shapes3D and MPI3D.  They draw random numbers in the order in which the published runs drew them."""
 
     @property
     def deterministic(self) -> bool:
-        """False: methods are not told that Shapes3D has one image of each combination."""
+        """False: the problem does not say that Shapes3D has one image of each combination."""
         return False
 
     def draw(self, count: int, generator: Generator, *, seen_only: bool) -> Tensor:

@@ -97,7 +97,7 @@ class OpenLattice(ABC):
         self.guidance_weight, self.ctx, self.added = guidance_weight, ctx, added
 
     def problem(self, budget: Budget) -> Problem:
-        """Pictures of the seen combinations; of an extension, the problem without the added factor comes first."""
+        """Pictures of the seen combinations; an extension task begins with the problem that lacks the added factor."""
         full = self._problem(self.lattices, budget)
         if not self.added:
             return full
@@ -157,7 +157,7 @@ class Referee(NamedTuple):
 
 
 class JudgedLattice(OpenLattice):
-    """A task that two judges score, one trained on all combinations and one on the seen ones."""
+    """A task whose samples two judges score: one trained on all combinations, one on the seen combinations."""
 
     def __init__(
         self,

@@ -102,18 +102,18 @@ def make_task(split: Split, settings: Settings | None = None) -> Task:
         notes=[
             "a plan has 96 control steps; it begins and ends with the arm raised over the table and has one pick and place",
             "success: the plan is feasible, and the cube ends within 4 cm of the plan's goal after an ordinary reset and a "
-            "second plan that is given the cube's position and the goal",
+            "second plan, which is given the cube's position and the goal",
             "success_rate_whole_state: the second plan is also given the arm's pose; success_rate_direct: the first plan is "
             "executed from its own start; ceilings: recorded segments executed in the same way",
             f"a second plan is given the cube's place at its first frames ({rules.frames(settings.stride)} of them); guidance "
             f"weight {rules.weights[0]:g} for first plans and {rules.weights[1]:g} for second ones"
-            + ("; given entries lead all methods' samples by one stochastic rule" if rules.stochastic else ""),
+            + ("; one stochastic rule applies given entries to all methods' samples" if rules.stochastic else ""),
         ],
         paper_notes=[
-            "follows section 6.2, appendix B and table 2: quadrants, 12 of 16 pairs seen, two silos of figure 8's moves, the "
+            "follows section 6.2, appendix B and table 2: quadrants, 12 of 16 pairs seen, two silos with figure 8's moves, the "
             "test of feasibility, execution with Janner et al.'s inpainting, three groups of 100 trials, population deviation",
-            "chosen: the second plan is given the cube of the first state (and in a second score also the arm); the paper only "
-            "says that it inpaints",
+            "chosen: the second plan is given the cube of the first state (and in a second score also the arm); the paper says "
+            "only that plans are inpainted",
             "chosen: horizon (96 steps of 50 ms in 24 frames), how play is cut into segments, tolerance on the floor (1 cm), "
             "success (4 cm, the environment's own), and which silo has moves within a quadrant: the paper states none of them",
             "chosen: targets instead of relative actions; networks that predict the denoised plan; network, steps, batches, "

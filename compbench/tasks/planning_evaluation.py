@@ -46,7 +46,7 @@ REPLAYS = {"smoke": 4, "quick": 100, "standard": 100, "paper": 300}
 
 
 EXECUTIONS: dict[str, slice | None] = {"": CUBE, "_whole_state": slice(0, NUM_STATE_CHANNELS), "_direct": None}
-"""Channels of the first frame that the second plan is given, by the score's suffix; None: the first plan itself is executed."""
+"""Channels of the first frame that the second plan is given, by the score's suffix; None: the first plan is executed."""
 
 
 class TrialResults(NamedTuple):
@@ -70,8 +70,8 @@ class PlanningEvaluation:
     """Judges plans of the seen and the held-out pairs.
 
     Args:
-        trials: of one group and split.
-        frames: first frames of a second plan that are given the cube's place.
+        trials: number of trials of one group and split.
+        frames: number of first frames of a second plan in which the cube's place is given.
     """
 
     def __init__(
@@ -223,12 +223,12 @@ def _planned_again(
     """The trials with second plans that are given the state after the reset and the goal; one request asks for all of them.
 
     Args:
-        stream: of the request.
-        channels: of the first frame that are given.
+        stream: the request's stream.
+        channels: the channels of the first frame that are given.
         frames: number of first frames in which the cube's position is given, while it lies still.
         condition: pairs, (N, 2).
         trials: trials to execute after a reset.
-        states: the state after each reset, (11,); if a reset failed, its plan's own first state is given, and it will fail again.
+        states: the state after each reset, (11,); if a reset failed, the first state of its plan (the execution then fails too).
         sampler: the contestant.
     """
     if not trials:

@@ -151,7 +151,7 @@ def _beginning(env: Any, state: numpy.ndarray, qpos: numpy.ndarray) -> numpy.nda
 
 
 def _diverged(env: Any) -> bool:
-    """Whether MuJoCo met a state that is not finite or too large: it then resets itself and only leaves a warning."""
+    """Whether MuJoCo met a state that is not finite or too large: MuJoCo then resets the state and only warns."""
     import mujoco
 
     kinds = ("BADQPOS", "BADQVEL", "BADQACC", "BADCTRL")

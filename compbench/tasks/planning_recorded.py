@@ -1,6 +1,6 @@
 """Recorded plans in place of a method's: the sampler that gives the ceilings of a planning task.
 
-It only replays recorded segments.  Its failures are therefore due to the procedure: another arm pose, a cube that lies a
+This sampler only replays recorded segments.  So its failures are due to the procedure: another arm pose, a cube that lies a
 centimetre off and rotated, and the controller.
 """
 

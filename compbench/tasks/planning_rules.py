@@ -1,4 +1,4 @@
-"""The rules of the planning tasks: their settings, moves that are held out, and how plans are requested and scored."""
+"""The rules of the planning tasks: their settings, the held-out moves, and how plans are requested and scored."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from compbench.api.interfaces import MethodSettings
 QUADRANTS = ("TL", "TR", "BL", "BR")
 SPACE = FactorSpace([Factor("source", 4, QUADRANTS), Factor("destination", 4, QUADRANTS)])
 HOLDOUT = Holdout.by_rule(SPACE, ["source", "destination"], lambda source, destination: source + destination == 3)
-"""Held-out moves are TL-BR, TR-BL and back: the two quadrants share neither a row nor a column."""
+"""Held-out moves are TL-BR, TR-BL and their reverses: the two quadrants share neither a row nor a column."""
 
 NUM_CHANNELS, WINDOW = 17, 96
 TRIALS = {"smoke": 4, "quick": 24, "standard": 48, "paper": 100}
-"""Number of trials per group and split, spread over the split's cells.  The paper's 100 follows from table 2: three integer
-percentages explain each of its numbers."""
+"""Number of trials per group and split, spread over the split's cells.  The paper's 100 follows from table 2: each of its numbers
+fits three integer percentages."""
 NUM_EPISODES = {"smoke": 4, "quick": 200, "standard": 400, "paper": 1000}
 OWNERS: dict[tuple[int, int], tuple[int, ...]] = {
     **dict.fromkeys([(0, 1), (1, 0), (1, 3), (3, 1), (1, 1)], (0,)),
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
     stochastic: bool
 
     def frames(self, stride: int) -> int:
-        """First frames of a second plan that are given the cube's place."""
+        """Number of first frames of a second plan in which the cube's place is given."""
         return max(1, self.still // stride)
 
 

@@ -1,4 +1,4 @@
-"""Real pictures of requested conditions, for the pictures that a record keeps; no score depends on them."""
+"""Real pictures of requested conditions, which a record shows above the samples; no score depends on them."""
 
 from __future__ import annotations
 

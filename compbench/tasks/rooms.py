@@ -6,7 +6,7 @@ rooms-fc-ood   rooms with couch and painting: the target shows one object alone,
 rooms-nfc-ood  rooms with couch and coffee table: the target shows one object alone, which is rare in all sources but one
 
 Catastrophic Compositional Generation, section 5.3 and appendix F.3.  The paper's pictures were never published: an embedded
-renderer replaces them, or a user's own folders of pictures.
+renderer or a user's own pictures replace them.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def _notes(where: str) -> list[str]:
     percent = ", ".join(f"{100 * share:.1f} %" for share in exact_shares(where))
     return [
         f"exact shares of the target: nothing, couch alone, second object alone, both: {percent}",
-        "a condition is a mixture of classes; a judge of the four classes measures their shares in the samples, and in real "
-        "pictures for the floor",
-        "the judge assigns a class to every picture, even to a spoilt one, so fd_judge and precision are reported too",
+        "a condition is a mixture of classes; a judge of the four classes measures their shares in the samples, and, for the "
+        "floor, in real pictures",
+        "the judge assigns a class to every picture, also to a bad one, so fd_judge and precision are reported too",
     ]
 
 

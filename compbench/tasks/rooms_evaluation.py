@@ -118,7 +118,7 @@ class RoomsEvaluation(ImageEvaluation):
         )
 
     def _share(self, name: str, classes: tuple[int, ...], found: list[float], exact: Shares, n: int) -> Score:
-        """A share with the exact share as its ceiling if the target has much of the classes, otherwise as its floor."""
+        """The share of some classes; their exact share is the ceiling if it is over one half, otherwise the floor."""
         truth = sum(exact[index] for index in classes)
         metric = self.ctx.metrics["class_share" if truth > 0.5 else "rare_share"]
         return Score(

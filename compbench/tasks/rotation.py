@@ -93,11 +93,10 @@ def make_task(settings: Settings) -> Task:
         ),
         paper_notes=(
             "follows the paper and its repository: a 4 of MNIST (if its files are there), rotated bilinearly, 160 to 200 "
-            "degrees held "
-            "out, (cos, sin) as input, 200 epochs of batches of 32, gradients clipped at 1, MSE over all 360 whole degrees.",
-            "changed: training angles are the 319 whole degrees, each once; the repository has 888 evenly spaced, a "
-            "tenth of them "
-            "for validation.  Steps are those of its 200 epochs.",
+            "degrees held out, (cos, sin) as input, 200 epochs of batches of 32, gradients clipped at 1, MSE over all 360 whole "
+            "degrees.",
+            "changed: training angles are the 319 whole degrees, each once; the repository has 888 evenly spaced angles, a tenth "
+            "of them for validation.  The number of steps is that of the repository's 200 epochs.",
             "changed: the networks are those of the bump tasks, the loss is MSE without the paper's L1 term, and the rate falls "
             "by a cosine, not on a plateau of the validation loss.",
             "chosen: accuracy by the nearest true image; the paper shows only pictures and MSE.",

@@ -2,8 +2,8 @@
 
 shapes3d-composition  images of a room; seen: at most one of wall hue, object hue and shape in its upper half; held out: more
 
-The composition split of Schott et al. 2022 (arXiv 2107.08221), on which CoInD (Gaudi et al. 2025, arXiv 2503.01145) has an
-orthogonal support.  Its authors publish image files without the rule, so the choice of held-out cells is ours.
+This is the composition split of Schott et al. 2022 (arXiv 2107.08221); CoInD (Gaudi et al. 2025, arXiv 2503.01145) calls its
+support orthogonal.  Its authors publish image files without the rule, so the choice of held-out cells is ours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compbench.tasks.image_holdout import EVENT, GUIDANCE, Settings, budgets, co
 from compbench.tasks.real_pictures import of_lattice
 
 NAMES = ("wall hue", "object hue", "shape")
-WORDS = "one of wall, object and shape in its upper half at most"
+WORDS = "at most one of wall, object and shape in its upper half"
 FEWEST_STEPS = 300
 """The judges train for at least this many steps, even at `smoke`, because three factors must be right together."""
 

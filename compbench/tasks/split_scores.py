@@ -31,7 +31,7 @@ def count_cells(cells: Tensor, right: Tensor) -> tuple[CellCount, ...]:
 
 
 def distance(metric: Metric, split: str, pair: SamplePair, ctx: TaskContext) -> Score:
-    """A metric's value and noise floor; without a value, and with the reason, where it is unavailable."""
+    """A metric's value and noise floor; if it is unavailable, the reason in place of a value."""
     assert metric.compute is not None
     try:
         found = metric.compute(pair, numpy.random.default_rng(ctx.seed))

@@ -1,4 +1,4 @@
-"""Two sprites in a picture: in training one of them is always at its base; in held-out pictures neither is.
+"""Two sprites in a picture: in training one of them is always at its base; in held-out pictures neither sprite is.
 
 two-sprites  two sprites in a picture: one varies in position and shape, the other is at its base; 95 of 2,304 cells are seen
 
@@ -105,7 +105,7 @@ def make_task(settings: Settings | None = None) -> Task:
         configure=make_task,
         citation="Compositional Generalization from First Principles, 2023",
         notes=[
-            "r2: 1 - squared error over the squared error of the split's mean true image; 1: exact, 0: as good as that mean",
+            "r2: 1 - squared error over the squared error of the split's mean true image; 1 is exact, 0 is as good as that mean",
             "size and colour of both sprites vary everywhere; the holdout concerns position and shape",
         ],
         paper_notes=[
@@ -128,9 +128,9 @@ def far_apart(*cell: int) -> bool:
 
 
 def embedded(folder: Path, asked: str) -> Source:
-    """The embedded source is our renderer; the paper's code draws its pictures, and they are not published."""
+    """The embedded source is our renderer: the paper's pictures are drawn by its code and not published."""
     if asked == "official":
-        raise CompbenchError("two-sprites has no official files, its pictures are drawn; use --source auto.")
+        raise CompbenchError("two-sprites has no official files, because its pictures are drawn; use --source auto.")
     return Source("embedded", "sprites renderer", "sprites-1")
 
 

@@ -1,4 +1,4 @@
-"""Sweeps as Ray tasks, on a real Ray of this machine."""
+"""Sweeps as Ray tasks, on a Ray of processes, and on a real Ray of this machine if there is one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,22 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
+from click.testing import CliRunner
+from support import fake_ray, template
+from support.real_sweeps import (
+    CHEAP,
+    SLOW_FIT,
+    STEPPED_FIT,
+    assert_resumes_after_its_worker_was_killed,
+    begun,
+    start,
+    wait_for,
+    workers_of,
+)
 
 from compbench.api.executor import SweepOptions
 from compbench.api.schemas import RunRequest
+from compbench.cli.main import main
 from compbench.store.records import Store
 from compbench.sweep import ray as executor
 from compbench.system.errors import CompbenchError
@@ -22,8 +34,32 @@ from compbench.system.errors import CompbenchError
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
-def sweep(home: Path, *words: str, **environment: str) -> subprocess.Popen:
-    return start(home, "--executor", "ray", *words, environment=environment)
+def sweep(home: Path, *words: str, quiet: bool = True, **environment: str) -> subprocess.Popen:
+    return start(home, "--executor", "ray", *words, environment=environment, quiet=quiet)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user of a Ray of processes with two cores."""
+    return {**fake_ray.install(tmp_path / "ray", cores=2), template.PLACE: template.TEMPLATE.place()}
+
+
+def test_a_run_whose_worker_was_killed_resumes_and_repeats_no_step(tmp_path: Path, cluster: dict[str, str], plugin) -> None:
+    assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), cluster)
+
+
+def test_the_number_of_slots_is_said_at_the_start_and_with_each_run_that_shared_its_node(
+    tmp_path: Path, cluster: dict[str, str]
+) -> None:
+    home = tmp_path / "home"
+    output, error = sweep(home, *CHEAP[:-1], "--seed", "0-2", "--json", quiet=False, **cluster).communicate(timeout=300)
+    assert [result["status"] for result in json.loads(output)] == ["ok"] * 3, error
+    assert error.splitlines()[0] == "compbench: Ray has 2 slots for 3 runs, up to 2 on one node"
+    records = Store(home / "records").read()[0]
+    assert [record.environment.slots for record in records] == [2, 2, 2]
+    for record in records:
+        shown = CliRunner().invoke(main, ["show", record.identity[:12]], env={"COMPBENCH_HOME": str(home)}).output
+        assert ", shared by 2 runs" in shown
 
 
 @needs_ray

@@ -7,12 +7,22 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from support import real_slurm
-from support.real_sweeps import CHEAP, SLOW_FIT, begun, start, wait_for, workers_of
+from support.real_sweeps import (
+    CHEAP,
+    SLOW_FIT,
+    STEPPED_FIT,
+    assert_resumes_after_its_worker_was_killed,
+    begun,
+    start,
+    wait_for,
+    workers_of,
+)
 
 from compbench.store.records import Store
 from compbench.sweep.slurm import OUT_OF_TIME
@@ -121,17 +131,21 @@ def test_ctrl_c_ends_the_array_with_checkpoints(cluster: dict[str, str], plugin)
 
 
 @needs_ray
-def test_a_run_whose_ray_worker_was_killed_is_done_once_and_says_so(tmp_path: Path, plugin) -> None:
+def test_a_run_whose_ray_worker_was_killed_is_done_once_says_so_and_repeats_no_step(tmp_path: Path, plugin) -> None:
+    assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), {})
+
+
+@needs_ray
+def test_ray_on_two_cores_says_that_it_has_two_slots(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    words = ("--plugin", str(plugin(fit=SLOW_FIT)), "--method", "naughty", *CHEAP[2:-1], "--seed", "0", "--json")
-    going = start(home, "--executor", "ray", *words, environment={"OMP_NUM_THREADS": "1"})
-    assert wait_for(lambda: begun(home) == 1)
-    (lease,) = home.glob("leases/*.lease")
-    holder = dict(line.split("=", 1) for line in lease.read_text().splitlines() if "=" in line)["pid"]
-    os.kill(int(holder), signal.SIGKILL)
-    (home / "quick").touch()
-    output, error = going.communicate(timeout=300)
-    (result,) = json.loads(output)
-    assert (going.returncode, result["status"]) == (0, "ok"), error
-    assert result["reason"] == "started again after its node or process was lost"
-    assert len(Store(home / "records").read()[0]) == 1
+    ray = import_module("ray")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        address = f"address={ray.get_runtime_context().gcs_address}"
+        words = ("--executor", "ray", "--executor-set", address, *CHEAP[:-1], "--seed", "0-2", "--json")
+        output, error = start(home, *words, environment={"OMP_NUM_THREADS": "1"}, quiet=False).communicate(timeout=300)
+    finally:
+        ray.shutdown()
+    assert [result["status"] for result in json.loads(output)] == ["ok"] * 3, error
+    assert "compbench: Ray has 2 slots for 3 runs, up to 2 on one node" in error.splitlines()
+    assert {record.environment.slots for record in Store(home / "records").read()[0]} == {2}

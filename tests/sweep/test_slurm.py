@@ -72,6 +72,35 @@ def test_submitting_without_waiting_says_which_job(cluster: dict[str, str], monk
     assert [result["reason"] for result in results] == [f"queued as member {member} of job 77" for member in (0, 1, 0)]
 
 
+LOUD = """
+import submitit
+
+quiet = submitit.SlurmExecutor.submit
+
+
+def submit(self, function):
+    logger = submitit.core.logger.get_logger()
+    logger.info("submitit says something")
+    logger.warning("submitit warns")
+    return quiet(self, function)
+
+
+submitit.SlurmExecutor.submit = submit
+"""
+"""Python runs this at its start, where it finds it as `sitecustomize`."""
+
+
+def test_submitit_never_writes_to_standard_output(cluster: dict[str, str], tmp_path: Path) -> None:
+    commands = Path(cluster["FAKE_SLURM"]) / "bin"
+    (commands / "sbatch").write_text("#!/bin/sh\necho Submitted batch job 77\n")
+    (tmp_path / "loud").mkdir()
+    (tmp_path / "loud" / "sitecustomize.py").write_text(LOUD)
+    loud = {**cluster, "PYTHONPATH": str(tmp_path / "loud")}
+    output, error = sweep(loud, *CHEAP, "--seed", "0", "--executor-set", "wait=false", "--json").communicate(timeout=300)
+    (result,) = json.loads(output)
+    assert (result["status"], error) == ("queued", "")
+
+
 def test_a_cluster_that_refuses_is_quoted(cluster: dict[str, str]) -> None:
     commands = Path(cluster["FAKE_SLURM"]) / "bin"
     (commands / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: short' >&2; exit 1\n")

@@ -75,7 +75,7 @@ def test_true_bumps_score_full_marks_and_blank_images_the_blank_level() -> None:
         ({"first": 0, "last": 27}, "hides every row and leaves no training data"),
         ({"first": 9, "last": 8}, "must be first <= last <= 27"),
         ({"first": 9, "last": 28}, "must be first <= last <= 27"),
-        ({"sigma": 12.0}, "28.3 pixels wide at half its height, the image 28; take less than 11.9"),
+        ({"sigma": 12.0}, "28.3 pixels wide at half its height, and the image 28; use less than 11.9"),
     ],
 )
 def test_a_square_or_bump_that_cannot_be_is_refused_in_one_line(changes, words: str) -> None:

@@ -69,7 +69,7 @@ def test_below_c_min_only_a_random_design_is_left_and_below_one_cell_a_value_non
     found = seen_cells((10, 10), CoverageSettings(coverage=0.12, design="random"))
     assert len(found) == 12
     assert not identifiability((10, 10), found).feasible
-    with pytest.raises(CompbenchError, match="at least 0.100 can"):
+    with pytest.raises(CompbenchError, match="use at least 0.100"):
         seen_cells((10, 10), CoverageSettings(coverage=0.09, design="random"))
 
 

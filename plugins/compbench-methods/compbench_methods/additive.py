@@ -4,13 +4,13 @@
 
     e = argmin_e sum_n |x_n - sum_k e_k(c_nk)|^2; among all minimisers e has the least norm
 
-This row trains no network.  It is the additive baseline of single effects that beat deep models of gene perturbations
-(Ahlmann-Eltze et al. 2025, Nature Methods), x(c1, c2) = x(c1, a2) + mean(c2) - mean(a2).  With two perturbations of a base both
-agree.  If the seen cells do not identify the effects (`compbench info`: components, rank), the solution of least norm is used.
-On data that are additive, samples are exact wherever the effects are identified.
+This row trains no network.  It extends the additive baseline x(c1, c2) = x(c1, a2) + mean(c2) - mean(a2), which beat deep models
+of gene perturbations (Ahlmann-Eltze et al. 2025, Nature Methods); with two perturbations of a base both agree.  If the seen cells
+do not identify the effects (`compbench info`: components, rank), the solution of least norm is used.  On data that are additive,
+samples are exact wherever the effects are identified.
 
 Theirs: single effects are differences of means from one control.
-Ours: e_k(b) - e_k(a) is the difference of means with all other factors equal, averaged over the seen cells: least squares.
+Ours: e_k(b) - e_k(a) is the difference of means with all other factors equal, averaged over the seen cells by least squares.
 Why: a factor grid has no single control.
 
 A factor that the request leaves open matches any value and shifts nothing.  The request's noise breaks ties.  If a request gives
@@ -30,7 +30,7 @@ from compbench import NULL, Context, Method, Problem, Request, hookimpl
 from compbench.flow.examples import DRAWN, Examples, KeepingSettings, closest, decoded, keep, with_given
 
 TOLERANCE = 1e-9
-"""Directions of the normal equations below this fraction of the strongest one count as not identified by the seen cells."""
+"""Directions of the normal equations below this share of the largest eigenvalue count as not identified by the seen cells."""
 
 
 class Additive(NamedTuple):
@@ -38,7 +38,7 @@ class Additive(NamedTuple):
 
     Attributes:
         examples: the examples that samples start from.
-        effects: e, float32 (sum of sizes, *D); a factor's values in a row, factors in the space's order.
+        effects: e, float32 (sum of sizes, *D): one row for each value, grouped by factor in the space's order.
         firsts: where each factor's values begin, (F,).
     """
 

@@ -2,7 +2,7 @@
 
 Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combination as background, as in perturbation tasks.
 For seen combinations, and for conditions that leave a factor of the holdout open, the network is evaluated directly.  The method
-refuses a task in which some held-out cell has no anchor, that is, if no rectangle of the factor grid has its other three corners
+refuses a task in which some held-out cell has no anchor: each rectangle with this cell as a corner has another corner that is not
 seen.
 """
 
@@ -21,7 +21,7 @@ from compbench.flow.train import flow_matching_loss, train
 
 class Settings(MethodSettings):
     head_width: float = Field(
-        1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
+        1.0, gt=0, le=8, description="hidden units of the head, in multiples of the protocol's 6 C (1536 at the paper's width)"
     )
     num_anchors: int = Field(
         4, ge=1, le=100, description="number of anchors to average over for a held-out cell; fewer are repeated"
@@ -29,12 +29,12 @@ class Settings(MethodSettings):
 
 
 def spread(holdout: Holdout, num_anchors: int) -> Tensor:
-    """The anchors of each held-out cell, evenly picked, (cells, num_anchors, P).  Raises Refused for a cell without any."""
+    """The anchors of each held-out cell, evenly picked, (cells, num_anchors, P).  Raises Refused if a cell has none."""
     rows = []
     for cell in holdout.cells:
         found = holdout.anchors(cell)
         if not found:
-            raise Refused(f"no rectangle of seen cells has the held-out cell {cell} as its corner: it cannot be anchored.")
+            raise Refused(f"the held-out cell {cell} has no anchor: no rectangle with it as a corner has three seen corners.")
         rows.append([found[j * len(found) // num_anchors] for j in range(num_anchors)])
     return torch.tensor(rows, dtype=torch.long).view(len(rows), num_anchors, len(holdout.factors))
 
@@ -56,7 +56,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 
 def composition(net: VelocityNet, condition: Tensor) -> list[Weighted]:
-    """(P + 1) members per anchor; for a seen condition all of them are the condition itself, and their weights sum to 1."""
+    """(P + 1) members per anchor, whose weights sum to 1; for a seen condition all members are that condition."""
     same = (condition[:, None, net.pattern] == net.cells).all(-1)  # (B, cells)
     if not len(net.cells):
         return [Weighted(1.0, condition)]
@@ -87,7 +87,7 @@ def sample(settings: Settings, net: VelocityNet, request: Request, ctx: Context)
 
 
 def evaluations(settings: Settings, problem: Problem) -> int:
-    """At each step, for every anchor: the anchor and one change of it per factor of the holdout."""
+    """At each step, for each anchor: one evaluation of the anchor, and one for each factor of the holdout."""
     return problem.budget.sample_steps * settings.num_anchors * (len(problem.holdout.factors) + 1)
 
 

@@ -3,17 +3,17 @@
     v = v_weak(c) + w (v_good(c) - v_weak(c))
 
 Autoguidance (Karras et al. 2024, arXiv 2406.02507): the good network makes smaller errors than the weak one, and samples
-extrapolate from the weak to the good network and beyond.
+extrapolate from the weak network through the good one.
 
 As in the paper, both networks get the same whole condition.  `how=composed` is ours and in no paper: each v is a composition of
-slices around NULL, v(NULL) + sum_k w_k (v(c_k) - v(NULL)), with the weights of all composed rows.
+slices around NULL, v(NULL) + sum_k w_k (v(c_k) - v(NULL)), with the weights that all composed rows have.
 
 Theirs: w is 1.7 to 2.45, chosen for each network.
 Ours: w is 2.
 Why: one weight serves all tasks.
 
 Theirs: the weak network is smaller and has a sixteenth of the training.
-Ours: it has the same architecture and a tenth of the budget's steps, which the two share.
+Ours: it has the same architecture and a tenth of the budget's steps; the good network has the others.
 Why: both together take one budget.
 """
 
@@ -62,7 +62,7 @@ def build(settings: Settings, problem: Problem) -> Pair:
 def fit(settings: Settings, problem: Problem, ctx: Context) -> Pair:
     """Both networks on all training data; they share the budget's steps."""
     if settings.how == "composed" and score_models.composes_around_base(problem):
-        raise Refused("guidance needs a model of NULL, and this task's compositions stand around a base combination.")
+        raise Refused("guidance needs a model of NULL, and this task composes around a base combination.")
     budgets = dict(zip(("good", "weak"), split(problem.budget, settings.weak_share), strict=True))
     count = Steps(ctx.progress, problem.budget.train_steps)
     nets = {
@@ -73,7 +73,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> Pair:
 
 
 def _fitted(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """One network: trained on whole conditions, or the fit that all slice-composing methods share."""
+    """One network, trained on whole conditions or by the fit that all slice-composing methods share."""
     if settings.how == "composed":
         own = score_models.ModelSettings(even_masks=settings.even_masks, factor_dropout=settings.factor_dropout)
         return score_models.fit(own, problem, ctx)

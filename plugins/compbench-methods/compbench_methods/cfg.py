@@ -1,11 +1,11 @@
 """Classifier-free guidance of the whole condition: v = v(NULL) + w (v(c) - v(NULL)).
 
-Ho & Salimans 2022 (arXiv 2207.12598), on mono's network; their weight 1 + w is our w.  Nothing is composed, so this is the
-baseline that every composing row has to beat, with two evaluations per step instead of F + 1.  A partly open condition goes to
-the network unchanged, though training never shows one.
+Ho & Salimans 2022 (arXiv 2207.12598), on mono's network; our w is the paper's 1 + w.  Nothing is composed, so this is the
+baseline that every composing row has to beat, with two evaluations per step instead of F + 1.  A condition with open factors goes
+to the network unchanged, although no training example has one.
 
 Theirs: the whole condition is dropped from 10 to 20 % of the training examples, and the weight is chosen for each network.
-Ours: it is dropped from 10 %, and the weight is the task's.
+Ours: it is dropped from 10 % of them, and the weight is the task's.
 Why: all rows of a task have one weight, chosen on seen combinations, so that they differ only in their idea.
 """
 
@@ -25,7 +25,7 @@ from compbench.flow.train import flow_matching_loss, train
 
 
 class Settings(MethodSettings):
-    weight: GuidanceWeight = Field("task", description="w: 0 ignores the condition, 1 is mono's; 'task': as all composed rows")
+    weight: GuidanceWeight = Field("task", description="w: 0 ignores the condition, 1 is mono; 'task': as in all composed rows")
     dropout: float = Field(0.1, ge=0, lt=1, description="probability of masking an example's whole condition in training")
 
 

@@ -1,8 +1,8 @@
 """Regression by transposed convolutions: from the code of a condition to its image.  Forced rendering, section 2.
 
-Theirs: one size, for pictures of one bump.
-Ours: the paper's channels on deterministic tasks; elsewhere as many parameters as the velocity networks, or as many as 3 times
-their FLOPs allow: 0.8 of their parameters on scenes, 0.5 on sprites, 0.2 on digits.
+Theirs: there is one size, for pictures of one bump.
+Ours: deterministic tasks have the paper's channels.  Elsewhere there are as many parameters as in the velocity networks, or as
+many as 3 times the FLOPs of those networks allow: 0.8 of their parameters on scenes, 0.5 on sprites, 0.2 on digits.
 Why: competing networks should have equal size, as far as the cost of their steps allows.
 """
 

@@ -37,7 +37,7 @@ class Settings(PooledSettings):
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """Flow matching with masks and the penalty, on all training data."""
     if len(problem.space) < 2:
-        raise Refused(f"coind needs two factors to be independent, and this task has {len(problem.space)}.")
+        raise Refused(f"coind needs two factors or more, and this task has {len(problem.space)}.")
     net = network(settings, problem)
     train(net, one_against_rest_loss(settings.law, settings.ci_weight), problem.federation.pooled(), problem.budget, ctx)
     return net

@@ -9,7 +9,7 @@ MLPs gives the network as many parameters as mono; on images attention takes nea
 units.
 
 Theirs: each layer also has self-attention of positions.
-Ours: there is none.
+Ours: layers have no self-attention.
 Why: networks should differ only in their conditioning.
 """
 

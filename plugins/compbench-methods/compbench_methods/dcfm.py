@@ -4,11 +4,11 @@ dcfm-a  Experts with a conditional-independence penalty across silos: sampled as
 dcfm-b  One student of the silos' experts, made conditionally independent: taught on their paths (equations 14 to 16).
 
 Both start from experts that know only their own silo (equations 7 to 10).  A sends every expert to all peers, and later to the
-server that samples from them.  B sends each expert once, with labels as bytes, and trains its student on the server with one
-party's steps in addition to the silos' steps; the record notes their number (`fit server_steps`).
+server that samples from them.  B sends each expert once, with labels as bytes.  Its server then trains the student for as many
+steps as one silo has, in addition to the silos' steps; the record notes the number (`fit server_steps`).
 
 Theirs: the paper states neither the lengths of the stages nor lambda.
-Ours: the first stage has three quarters of A's steps, lambda is 1, and it grows linearly from 0 in every stage.
+Ours: the first stage has three quarters of A's steps, and in every stage lambda grows linearly from 0 to 1.
 Why: peers are frozen when they are sent, and the penalty pulls an expert towards their answers, so an expert should follow its
 own data first; the values were chosen on seen combinations (experiments/dcfm_stages.py).
 
@@ -17,7 +17,7 @@ Ours: it does not answer for a value that its silo never saw; `ask_strangers=Tru
 Why: an untrained embedding has no meaning.
 
 Theirs: the paper states no shares of the masks (equation 7).
-Ours: 0.7 whole conditions, 0.2 single factors, 0.1 NULL.
+Ours: the shares are 0.7 whole conditions, 0.2 single factors and 0.1 NULL.
 Why: some values had to be chosen; all silo rows have these.
 """
 
@@ -72,7 +72,7 @@ class PeerSettings(Settings):
 
 
 def fit_experts(settings: PeerSettings, problem: Problem, ctx: Context) -> Mixture:
-    """Stage I, an all-gather, then more training of every silo's own expert with its frozen peers; both share its steps."""
+    """Stage I, an all-gather, then more training of every silo's expert with frozen peers; the stages share the silo's steps."""
     silos, sizes = len(problem.federation), problem.space.sizes
     first, second = split(problem.budget, settings.second_share)
     steps = Steps(ctx.progress, silos * (first.train_steps + second.train_steps))
@@ -105,7 +105,7 @@ def build_experts(settings: PeerSettings, problem: Problem) -> Mixture:
 
 
 def fit_student(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """Stage I, one transfer of each expert, and a student that the server trains with one party's budget."""
+    """Stage I, one transfer of each expert, and a student that the server trains with the budget of one silo."""
     budget = problem.budget
     steps = Steps(ctx.progress, (len(problem.federation) + 1) * budget.train_steps)
     alone = {"local_ci": settings.local_ci, "ramp": settings.ramp}

@@ -5,7 +5,7 @@ section 4.  Each silo sends its expert once.
 
 Theirs: data are clustered, and a router is learnt.
 Ours: silos are given, and the router follows from label counts.
-Why: so DCFM describes its baseline.
+Why: DCFM describes its baseline in this way.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Settings(DecentralisedSettings):
     local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9): DFD+L")
     energy_share: float = Field(0.25, gt=0, lt=1, description="share of a silo's steps for its energy; not in the paper")
     energy_width: float = Field(
-        1.0, gt=0, le=16, description="hidden units of the energy over 2 x budget.width; not in the paper"
+        1.0, gt=0, le=16, description="hidden units of the energy, in multiples of 2 x budget.width; not in the paper"
     )
     temperature: float = Field(
         1.0, gt=0, le=1e6, description="divides the energies before the softmax; 1 takes them as log densities"

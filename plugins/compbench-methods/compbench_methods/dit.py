@@ -9,7 +9,7 @@ width is chosen so that the network has as many parameters as `mono`.
 Theirs: images have 16 x 16 tokens.
 Ours: only silhouettes of 64 pixels (dSprites) have 16 x 16, at 7 times the FLOPs of `mono`; other images have at most 8 x 8, at
 1.4 times the FLOPs on Shapes3D.
-Why: conditions give positions to 4 pixels on dSprites; on Shapes3D coarser tokens learn all seen combinations.
+Why: on dSprites conditions give positions to within 4 pixels; on Shapes3D coarser tokens learn all seen combinations.
 """
 
 from __future__ import annotations

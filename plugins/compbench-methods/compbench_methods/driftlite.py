@@ -4,8 +4,8 @@ driftlite         Weighted particles with a drift that keeps weights even: a few
 driftlite-oracle  DriftLite's particles on the task's analytic scores, with exact divergences.
 
 DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  If all requests share one
-composition, the coefficients come from pilot particles that are no request's; otherwise each swarm has its own coefficients.
-With learnt scores the divergence is Hutchinson's estimate with one probe, which adds one point to each evaluation.
+composition, the coefficients come from pilot particles, which belong to no request; otherwise each swarm has its own
+coefficients.  With learnt scores the divergence is Hutchinson's estimate with one probe, which adds one point to each evaluation.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: Particles, problem: Problem) -> int:
-    """Every member of the composition for every particle at each step; a divergence counts as one more, pilots do not count."""
+    """Every member of the composition for every particle at each step; a divergence counts as one more, a pilot as none."""
     steps = steps_of(settings.num_steps, problem.budget.sample_steps)
     return 2 * settings.num_particles * score_models.num_members(problem) * steps
 

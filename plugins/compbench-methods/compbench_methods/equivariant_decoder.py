@@ -3,8 +3,8 @@
     bumps     x = 2 T(u - c) - 1,       by the Fourier shift theorem
     rotation  x = 2 T(R(-angle) u) - 1
 
-It knows what the task's factors do to an image, which no competing method knows.  So it shows how well the data can be fitted at
-best; it does not answer whether a network finds the symmetry by itself.
+The method knows what the task's factors do to an image, which no competing method knows.  So it shows how well the data can be
+fitted at best; it does not show whether a network finds the symmetry.
 """
 
 from __future__ import annotations

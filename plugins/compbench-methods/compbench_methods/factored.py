@@ -27,13 +27,13 @@ TIMES = {"noise-side": noise_side, "logit-normal": logit_normal}
 
 class Settings(MethodSettings):
     head_width: float = Field(
-        1.0, gt=0, le=8, description="hidden units of each head over the protocol's C (256 at the paper's width)"
+        1.0, gt=0, le=8, description="hidden units of each head, in multiples of the protocol's C (256 at the paper's width)"
     )
 
     extension_times: Literal["noise-side", "logit-normal"] = Field(
         "noise-side",
-        description="distribution of the times for training a new head: u^2 (not the paper's; otherwise few steps hardly "
-        "learn it), or the paper's logit-normal",
+        description="distribution of the times at which a new head is trained: u^2 (not the paper's; it needs fewer steps), "
+        "or the paper's logit-normal",
     )
 
 

@@ -42,7 +42,7 @@ class Momentum:
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
-    """Rounds of averaging, which the server applies with momentum."""
+    """Rounds of averaging; the server applies the mean with momentum."""
     loss, take_up = settings.loss, Momentum(settings.momentum, settings.server_rate)
 
     def local(net, silo, received, budget, own):

@@ -3,8 +3,8 @@
     loss_k(theta) + mu / (2 D) |theta - theta_r|^2,    D the entries of a sample
 
 FedProx (Li et al. 2020, arXiv 1812.06127).  mu = 0 is fedflow; with a larger mu a silo moves less in a round.  Without the
-division by D, mu = 0.01 and 0.001 both kept the condition's last layer at zero on coloured MNIST (D = 2352), and samples followed
-no condition.
+division by D, mu = 0.01 and 0.001 both kept the condition's last layer at zero on coloured MNIST (D = 2352), and samples ignored
+the condition.
 
 Theirs: mu is 0.001 to 1, with log-likelihoods that sum over the predicted entries.
 Ours: mu is divided by D.

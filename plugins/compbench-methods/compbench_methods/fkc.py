@@ -1,6 +1,6 @@
 """Feynman-Kac correction of composed scores.
 
-fkc         Feynman-Kac correction by weighted particles: K follow the composed score and are resampled on their way.
+fkc         Feynman-Kac correction by weighted particles: K particles follow the composed score and are resampled on their way.
 fkc-oracle  Feynman-Kac correction on the task's analytic scores, with the authors' clip of the weights' rate.
 
 Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  On vectors the defaults are
@@ -10,7 +10,7 @@ steps, the particles and the clip; on gmm-ood nearly all of it comes from the cl
 
 Theirs: the weights' rate is clipped.
 Ours: it is clipped on vectors; on images and trajectories the weights are tempered.
-Why: a bound chosen for the plane would dominate the weights there.
+Why: a bound chosen for the plane would dominate the weights of images and trajectories.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PLANAR = {"g_clip": 15.0, "resample_below": 1.0, "ess_floor": 0.0}
 """The values of 'auto' on vectors: those of the authors' code."""
 
 LARGE = {"g_clip": "off", "resample_below": 0.5, "ess_floor": 0.5}
-"""The values of 'auto' on images and trajectories.  The rate grows with the dimension: a bound of 15 applies at most steps and
-makes all weights equal, and without any bound one of 16 particles becomes the only ancestor.  The values were found on seen
+"""The values of 'auto' on images and trajectories.  The rate grows with the dimension.  A bound of 15 applies in most steps
+and makes all weights equal; without any bound one of 16 particles becomes the only ancestor.  The values were found on seen
 combinations (experiments/guidance_weights.py)."""
 
 
@@ -76,7 +76,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
         clip=float("inf") if g_clip == "off" else g_clip,
         resample_below=resample_below,
         ess_floor=ess_floor,
-        last_weight=auto is PLANAR,  # elsewhere a network's error over sigma = 0 would choose the sample
+        last_weight=auto is PLANAR,  # elsewhere a network's error, divided by sigma = 0, would choose the sample
         scheme=settings.scheme,
     )
     drawn = score_models.draw_composition(

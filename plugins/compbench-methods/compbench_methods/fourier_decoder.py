@@ -1,13 +1,13 @@
-"""Regression of each pixel on Fourier features: those of the condition and of its position, one function for all pixels.
+"""Regression of each pixel on Fourier features of the condition and the pixel's position; all pixels share one function.
 
     x(p) = 2 mlp(W code(c) + V [cos 2 pi B p, sin 2 pi B p]) - 1,    B ~ N(0, scale^2)
 
 Tancik et al. 2020 (Fourier Features Let Networks Learn High Frequency Functions), with a condition.  `pixel-decoder` is similar,
 with axis-aligned waves of falling frequency and a bump code.
 
-Theirs: 256 hidden units and no condition.
-Ours: the budget's width on deterministic tasks; elsewhere the largest width at which a step costs at most 3 times the FLOPs of
-the velocity networks.
+Theirs: there are 256 hidden units and no condition.
+Ours: deterministic tasks have the budget's width; others have the largest width at which a step costs at most 3 times the FLOPs
+of the velocity networks.
 Why: the budget's width learns all seen examples, and a wider network would cost too much, as each weight is used at every pixel.
 """
 

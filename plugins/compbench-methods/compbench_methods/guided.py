@@ -13,12 +13,12 @@ Ours: slices are guided.
 Why: a combination that was never seen has to be composed.
 
 Theirs: interval and weight are chosen for each network; the interval in sigma, (0.28, 2.90], is t = 0.26 to 0.78 on our path.
-Ours: the interval is t = 0.2 to 0.8, and the weight the task's.
+Ours: the interval is t = 0.2 to 0.8, and the weight is the task's.
 Why: all composed rows of a task have one weight.
 
 Theirs: lambda = 0.6 at 50 steps of CFG++ corresponds to w = 7.5.
 Ours: lambda_k is chosen so that the mean Euler weight over the run's n steps is the task's w_k, as below.
-Why: with more steps, one lambda guides more strongly.
+Why: the more steps there are, the more strongly one lambda guides.
 
 On the linear path a step of CFG++ from t to t' = t + h is Euler's step with the weight lambda t' (1 - t) / h.  So
 
@@ -67,7 +67,7 @@ class PlusSettings(score_models.ModelSettings):
 def fit(settings: score_models.ModelSettings, problem: Problem, ctx: Context) -> nn.Module:
     """The fit of score-composing methods; refused if the task composes around a base, whose model has no NULL."""
     if score_models.composes_around_base(problem):
-        raise Refused("guidance needs a model of NULL, and this task's compositions stand around a base combination.")
+        raise Refused("guidance needs a model of NULL, and this task composes around a base combination.")
     return score_models.fit(settings, problem, ctx)
 
 

@@ -1,4 +1,4 @@
-"""Factor values become low-rank maps of pixels: small convolutions follow.  Forced rendering, section 4.1.
+"""Factor values become low-rank maps of pixels, followed by small convolutions.  Forced rendering, section 4.1.
 
 On a deterministic task the method is a decoder by regression.  On others the maps are extra channels of a velocity network:
 
@@ -7,7 +7,7 @@ On a deterministic task the method is a decoder by regression.  On others the ma
 A trajectory is treated as a picture with one row per channel: a map has a value for each channel at each frame.
 
 The velocity network differs from `mono` in two things, the maps and the place where the condition enters.  A control separates
-the two: with `told=head` the extra channels are mono's own head, equal at every pixel.  With `entropy_weight=0` and
+the two: with `told=head` the extra channels are the output of mono's head, equal at every pixel.  With `entropy_weight=0` and
 `variance_weight=0` the maps are unconstrained.
 
 Theirs: the paper has only the decoder.

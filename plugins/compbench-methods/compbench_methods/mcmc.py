@@ -8,19 +8,19 @@ networks need no change.
 
 On vectors a sample takes as many evaluations as fkc's default (16 particles at the budget's steps), so that chains and particles
 are compared at equal cost.  There is one level for each of the budget's steps, and as many moves per level as the cost allows.
-With 100 steps this gives 100 levels of 15 moves on exact densities and of 7 on learnt scores.  The line integral has 3 points
-there, the fewest that Sjoberg et al. used, because 2 points distort mixtures.
+With 100 steps this gives 100 levels of 15 moves on exact densities and of 7 on learnt scores.  On vectors the line integral has 3
+points, the fewest that Sjoberg et al. used, because 2 points distort mixtures.
 
 Theirs: step sizes come from tables.
 Ours: they are fractions of the level's own scale.
 Why: one rule serves all tasks.
 
-Theirs: in the plane 100 levels of 10 moves.
-Ours: as many as fkc's evaluations allow, 100 of 15 or of 7.
+Theirs: in the plane there are 100 levels of 10 moves.
+Ours: there are as many moves as fkc's evaluations allow: 100 levels of 15 or of 7.
 Why: chains and particles are compared at equal cost.
 
-Theirs: on images up to some hundred moves per level.
-Ours: on images and trajectories 40 levels of 3 moves, and 2 points of the line integral.
+Theirs: on images there are up to some hundred moves per level.
+Ours: on images and trajectories there are 40 levels of 3 moves, and the line integral has 2 points.
 Why: more would cost too much.
 """
 
@@ -62,14 +62,14 @@ class Chains(MethodSettings):
         0.5,
         gt=0,
         le=100,
-        description="eta of a move over the level's mean variance in the plane; mala and hmc shrink it with dimension",
+        description="eta of a move as a share of the level's mean variance in the plane; mala and hmc shrink it with dimension",
     )
     num_leapfrog: int = Field(2, ge=1, le=1000, description="leapfrog steps of a Hamiltonian move")
     damping: float = Field(0.5, ge=0, lt=1, description="share of the momentum that a Hamiltonian move keeps")
     line_points: Annotated[int, Field(ge=2, le=100)] | Literal["auto"] = Field(
         "auto",
-        description="points of the line integral in the acceptance test if densities are unknown; 2 costs nothing extra; "
-        "'auto': 3 for mala on vectors and 2 elsewhere, where hmc uses its leapfrog points",
+        description="points of the line integral in the acceptance test if densities are unknown; with 2, hmc uses its "
+        "leapfrog points, and nothing is evaluated in addition; 'auto': 3 for mala on vectors, otherwise 2",
     )
     smallest_sigma: float = Field(
         0.0, ge=0, lt=1, description="smallest sigma with a chain; at smaller ones a learnt score is mostly error"
@@ -147,7 +147,7 @@ def evaluations(settings: OracleSettings | Settings, problem: Problem) -> int:
 def compbench_methods() -> tuple[Method, ...]:
     both = partial(
         Method, sample=sample, evaluations=evaluations, couples_rows=True, version=2
-    )  # pilots of all rows set the steps
+    )  # pilots of all rows determine the step sizes
     return (
         both(
             name="mcmc",

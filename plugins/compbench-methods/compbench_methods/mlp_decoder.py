@@ -1,7 +1,7 @@
 """Regression by dense layers: from the code of a condition to its image.  Forced rendering, section 2.
 
-Theirs: one width, for pictures of one bump.
-Ours: the paper's width on deterministic tasks; elsewhere as many parameters as the velocity networks.
+Theirs: there is one width, for pictures of one bump.
+Ours: deterministic tasks have the paper's width; elsewhere there are as many parameters as in the velocity networks.
 Why: competing networks should have equal size.
 """
 

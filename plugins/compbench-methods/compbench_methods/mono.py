@@ -17,7 +17,7 @@ from compbench.flow.train import flow_matching_loss, train
 
 class Settings(MethodSettings):
     head_width: float = Field(
-        1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
+        1.0, gt=0, le=8, description="hidden units of the head, in multiples of the protocol's 6 C (1536 at the paper's width)"
     )
 
 

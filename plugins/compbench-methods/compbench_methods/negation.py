@@ -3,8 +3,8 @@
 slice-not  Slices of one network with NOT: v(NULL) + sum_k s_k (v(c_k) - v(NULL)), s_k negative for excluded values.
 coind-not  Slices with NOT, of a network trained with the penalty that makes its factors independent (CoInD).
 
-If a request excludes nothing, they compose as slice-cfg and coind do.  Composable Diffusion (Liu et al. 2022, arXiv 2206.01714)
-and CoInD (Gaudi et al. 2025, arXiv 2503.01145); slice-not shares the fit of naive-ode, naive-sde and fkc.
+Both follow Composable Diffusion (Liu et al. 2022, arXiv 2206.01714) and CoInD (Gaudi et al. 2025, arXiv 2503.01145).  If a
+request excludes nothing, they compose as slice-cfg and coind do.  slice-not shares the fit of naive-ode, naive-sde and fkc.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class IndependentSettings(silos.PooledSettings):
 def fit(settings: SliceSettings, problem: Problem, ctx: Context) -> nn.Module:
     """The fit of score-composing methods; refused if the task composes around a base, whose model has no NULL."""
     if score_models.composes_around_base(problem):
-        raise Refused("NOT needs a model of NULL, and this task's compositions stand around a base combination.")
+        raise Refused("NOT needs a model of NULL, and this task composes around a base combination.")
     return score_models.fit(settings, problem, ctx)
 
 

@@ -5,20 +5,21 @@ pem-oracle  Parallel energy minimisation with the task's exact densities.
 
     E(x, s) = -sum_a w_a log p_a(x, s)              the energy of the composition at noise s = sigma / alpha
     z_k = trip from s_r to the data with -grad E    reverse steps of a few noise levels, s_r falls from round to round
-    i_k ~ softmax(-E(z_., least s) / temperature)   P particles of one answer resampled where energies count what is broken
+    i_k ~ softmax(-E(z_., least s) / temperature)   P particles of one answer are resampled where E counts what is broken
     x_k = z_(i_k) + s_(r+1) n,  n ~ N(0, I)         noised again for the next round
 
 Generalizable Reasoning through Compositional Energy Minimization (Oarga & Du 2025, arXiv 2510.20607).  PEM minimises and does
-not sample: the answer is the particle with the least energy of all rounds.  A source alone is sampled, with one particle.  Learnt
-energies are networks of (x, t, source) trained by denoising score matching through their gradients, one network for all sources.
+not sample: the answer is the particle with the least energy of all rounds.  A single source is sampled, with one particle.
+Learnt energies are networks of (x, t, source) trained by denoising score matching through their gradients, one network for all
+sources.
 
-Without trips PEM fails on queens: the product of noised members is not the noised product, and above s = 0.7 its energy does not
-prefer valid boards, while below s = 0.5 no particle changes its board any more: docs/investigations/constraints-under-noise.md.
+Without trips PEM fails on queens (docs/investigations/constraints-under-noise.md): the product of noised members is not the
+noised product.  Above s = 0.7 its energy does not prefer valid boards, and below s = 0.5 no particle changes its board any more.
 
-Theirs (their public code): at each of 100 levels particles are resampled by softmax(-E) of that level, denoised through all
-levels below it, noised back with the same noise and moved one level on: 5,150 evaluations of each of 128 particles.
-Ours: as many evaluations of a particle as the budget has steps; a trip has 3 steps, and levels are those at which trips change
-answers and keep parts of them.
+Theirs: in their public code, at each of 100 levels particles are resampled by softmax(-E) of that level, denoised through all
+levels below it, noised back with the same noise and moved one level on.  Each of 128 particles takes 5,150 evaluations.
+Ours: each particle takes as many evaluations as the budget has steps; a trip has 3 steps, and at the chosen levels a trip changes
+an answer but keeps parts of it.
 Why: methods are compared at equal cost.
 
 Theirs: energies of the noisy level choose, at temperature 1.
@@ -59,13 +60,13 @@ EDGE = score_models.NOISE_EDGE
 class OracleSettings(score_models.WeightSettings):
     num_particles: int = Field(64, ge=2, le=1 << 16, description="P: particles of one answer")
     num_steps: StepCount = Field(
-        "budget", description="evaluations of a particle, reverse steps and energies; 'budget': the task's number of steps"
+        "budget", description="evaluations of a particle (reverse steps and energies); 'budget': the task's number of steps"
     )
     trip_steps: int = Field(3, ge=1, le=1000, description="reverse steps of a trip from a noise level to the data")
     most_noise: float = Field(
         1.5, gt=0, le=100, description="s = sigma / alpha of the second round's trip; the first round starts from pure noise"
     )
-    least_noise: float = Field(0.5, gt=0, le=100, description="s of the last round's trip; rounds between are even in log s")
+    least_noise: float = Field(0.5, gt=0, le=100, description="s of the last round's trip; trips between are even in log s")
     end_noise: float = Field(0.05, gt=0, le=1, description="s at which trips end and energies are compared")
     effective: float = Field(
         0.5, ge=0, lt=1, description="each choice has the least temperature that keeps ESS at this share of P; 0: temperature 1"
@@ -147,7 +148,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> EnergyNet:
 
 
 def learnt(net: EnergyNet, members: Sequence[Weighted]) -> Composite:
-    """The composition of a network's energies and, by its gradient, of their scores."""
+    """The composition of a network's energies, and of their scores, which are its gradient."""
     cells = [tuple(member.condition[0].tolist()) for member in members]
     if unknown := [cell for cell in cells if cell not in net.sources]:
         raise CompbenchError(f"the energies know the sources {list(net.sources)}, not {unknown[0]}: compose it of those.")
@@ -204,7 +205,7 @@ def trip(composite: Composite, u: Tensor, noises: Sequence[float], generator: Ge
 
         u' = d + r^2 (u - d) + s' sqrt(1 - r^2) n,    d = u + s^2 grad_u log p,    r = s' / s
 
-    which is u' given u and the clean point d (Ho et al. 2020, equation 7).  By default the last step adds no noise.
+    which draws u' given u and the clean point d (Ho et al. 2020, equation 7).  By default the last step adds no noise.
     """
     for place, (before, after) in enumerate(pairwise(noises)):
         scale = math.sqrt(1 + before**2)  # 1 / alpha
@@ -217,7 +218,7 @@ def trip(composite: Composite, u: Tensor, noises: Sequence[float], generator: Ge
 
 
 def choose(log_density: Tensor, effective: float, generator: Generator) -> Tensor:
-    """Particles drawn by softmax(-E / temperature), (B, P), at the least temperature that keeps ESS at this share of P (0: 1)."""
+    """Particles drawn by softmax(-E / temperature), (B, P), at the least temperature that keeps ESS at `effective` P (0: 1)."""
     count, size = log_density.shape
     gained = log_density - log_density.amax(1, keepdim=True)
     power = temper(torch.zeros_like(gained), gained, effective * size)
@@ -260,8 +261,8 @@ def num_rounds(settings: OracleSettings, num_steps: int) -> int:
 def draw(composite: Composite, x0: Tensor, settings: OracleSettings, num_steps: int, generator: Generator) -> Tensor:
     """Samples of a single source, (B, D), by its probability flow from x0, at even times.
 
-    u' = d + r (u - d), r = s' / s (Song et al. 2021, DDIM).  An answer is one particle here and not P, so it can take 1 +
-    `trip_steps` times the steps: too few make samples narrower than their law.
+    u' = d + r (u - d), r = s' / s (Song et al. 2021, DDIM).  Here an answer is one particle and not P, so it can take 1 +
+    `trip_steps` times the steps; with too few steps samples are narrower than their law.
     """
     count = num_steps * (1 + settings.trip_steps)
     noises = [noise_of(EDGE + (time_of(settings.end_noise) - EDGE) * step / count) for step in range(count + 1)]

@@ -1,9 +1,9 @@
-"""Regression of each pixel on condition and position: one function that all pixels share.
+"""Regression of each pixel on condition and position; all pixels share one function.
 
 It comes from the repository of forced rendering, not from the paper.
 
 Theirs: the repository has 256 hidden units for one bump.
-Ours: 64 on deterministic tasks; elsewhere the largest width at which a step costs at most 3 times the FLOPs of the velocity
+Ours: deterministic tasks have 64; others have the largest width at which a step costs at most 3 times the FLOPs of the velocity
 networks.
 Why: 64 units learn all seen examples; equal numbers of parameters would cost 70 to 130 times as much, because each weight is used
 at every pixel.

@@ -49,7 +49,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
 
 def evaluations(settings: score_models.SwarmSettings, problem: Problem) -> int:
-    """Every member of the composition, for every particle, at every step's left end; densities also at the last right end."""
+    """Every member of the composition, for every particle, at each step's beginning; with densities also at the last end."""
     calls = steps_of(settings.num_steps, problem.budget.sample_steps) + isinstance(settings, OracleSettings)
     return settings.num_particles * score_models.num_members(problem) * calls
 

@@ -4,8 +4,8 @@
 
 SCAFFOLD (Karimireddy et al. 2020, arXiv 1910.06378), with controls of option II: under the paper's SGD of rate eta, which leads
 from x to y_K in K steps, c_k - c + (x - y_K) / (K eta) is the mean of a silo's own gradients along its round.  We compute that
-mean directly, at no cost.  A silo keeps its control between rounds, which is not metered; the network and a control are sent each
-way.  The pooled optimum is a fixed point of these rounds, unlike an average of the silos' own optima.
+mean directly, at no cost.  A silo keeps its control between rounds, which is not a transfer; the network and a control are sent
+each way.  The pooled optimum is a fixed point of these rounds, unlike an average of the silos' own optima.
 
 Theirs: steps are SGD's.
 Ours: they are AdamW's, with fresh moments in each round.
@@ -23,8 +23,8 @@ Theirs: the last network of the server is sampled.
 Ours: the moving average of the server's networks is sampled.
 Why: all other methods sample from such an average.
 
-Theirs: the paper has no such number of rounds.
-Ours: there are five times as many rounds as in FedFlow, so they are short.
+Theirs: the paper does not prescribe a number of rounds.
+Ours: there are five times as many rounds as in FedFlow, so rounds are short.
 Why: a control is one constant slope for a whole round, and after some fifty steps the silo's gradient has changed.
 """
 

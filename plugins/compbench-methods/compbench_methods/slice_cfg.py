@@ -5,8 +5,8 @@ The slice-CFG baseline of Compositional Flow Matching with Factored Velocity Fie
 the first half of the network.
 
 The masks are the paper's: each factor is masked independently with chance 0.1.  With six factors one example in a million is
-NULL, and for each factor nine in a million show it alone.  The masks of other methods that compose around NULL let no share
-vanish (`compbench.flow.masking`).
+NULL, and for each factor nine in a million show it alone.  Other methods that compose around NULL have masks in which no share
+vanishes (`compbench.flow.masking`).
 
 Theirs: the fit has 25,600,000 examples and sees NULL 26 times.
 Ours: at `standard` it has 211,200 on Shapes3D and sees NULL 0.2 times; `--preset paper` has the paper's number.
@@ -32,9 +32,9 @@ from compbench.flow.train import flow_matching_loss, train
 
 class Settings(MethodSettings):
     head_width: float = Field(
-        1.0, gt=0, le=8, description="hidden units of the head over the protocol's 6 C (1536 at the paper's width)"
+        1.0, gt=0, le=8, description="hidden units of the head, in multiples of the protocol's 6 C (1536 at the paper's width)"
     )
-    factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that training masks a factor, for each factor alone")
+    factor_dropout: float = Field(0.1, ge=0, lt=1, description="chance that training masks a factor, independently of the others")
     holdout_weight: GuidanceWeight = Field(
         "task", description="w_k of the holdout's factors; 'task': as in all composed rows (3 under FVF's paper)"
     )
@@ -59,7 +59,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
 
 
 def fit_facts(settings: Settings, problem: Problem) -> dict[str, object]:
-    """What the fit depends on: with the protocol's head it is the fit of the score-composing methods; weights never matter."""
+    """What the fit depends on: with the protocol's head it is the fit of the score-composing methods; guidance has no effect."""
     own = {"factor_dropout": settings.factor_dropout}
     if settings.head_width == 1 and not score_models.composes_around_base(problem):
         return score_models.fit_facts(score_models.ModelSettings(even_masks=0.0, **own), problem)

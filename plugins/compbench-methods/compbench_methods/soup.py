@@ -1,10 +1,10 @@
 """One-shot merges: every silo continues alone from a common trained start, and the weights are merged once.
 
-soup             The mean of the silos' weights: Diffusion Soup without a held-out choice of its ingredients.
+soup             The mean of the silos' weights: Diffusion Soup without its choice of ingredients on held-out data.
 task-arithmetic  The common start and the sum of all silos' changes, scaled: theta_0 + lambda sum_k (theta_k - theta_0).
 
 Biggs et al. 2024 (arXiv 2406.08431) and Ilharco et al. 2023 (arXiv 2212.04089) merge fine-tuned copies of one pretrained network,
-which stay near each other.  Networks that start untrained do not, and their mean is useless.
+which stay near each other.  Networks that start untrained do not stay near each other, and their mean is useless.
 
 Theirs: silos fine-tune one pretrained network.
 Ours: a quarter of every silo's steps are rounds of averaging (FedAvg), and their result is the common start.  The record meters
@@ -13,7 +13,7 @@ Why: nothing here is pretrained.
 
 Theirs: lambda of task-arithmetic is chosen on validation data of all tasks.
 Ours: each silo reports the loss of some multiples of 1 / n on its own examples, and the multiple with the least mean loss is
-used.  This costs one more transfer of a network and one number per multiple.
+used.  This transfers one more network, and one number per multiple.
 Why: no silo has held-out combinations, and most of these examples show combinations that some merged silos never saw.
 """
 

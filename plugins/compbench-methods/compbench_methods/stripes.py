@@ -28,7 +28,7 @@ from compbench.flow.low_rank_maps import LowRankDecoder, RankSettings
 from compbench.flow.transfer import send
 
 MAX_DRAWS = 100
-"""Number of draws after which the training data counts as having no more distinct examples."""
+"""Number of draws after which the search for more distinct examples ends."""
 
 
 class Settings(CodeSettings, RankSettings):
@@ -71,7 +71,7 @@ def _distinct(batch: Batch) -> Batch:
 
 
 def build(settings: Settings, problem: Problem) -> nn.Module:
-    """The untrained decoder, of the sizes that its own method has."""
+    """The untrained decoder, in the sizes of its own method."""
     width = problem.budget.width
     if settings.decoder == "low-rank":
         return LowRankDecoder(problem.space.sizes, problem.event.shape, settings)

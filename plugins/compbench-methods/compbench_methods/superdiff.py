@@ -8,20 +8,22 @@ superdiff-oracle  SuperDiff's AND on the task's analytic scores.
 SuperDiff (Skreta et al. 2024, arXiv 2412.17762), AND.  Its samples lie on a surface of equal density and do not follow the
 product that the planar tasks request.  The two definitions differ, and the boards of these tasks show it.
 
-The field and the equation for kappa are the authors'.  g = 1 is AND without guidance.  The members are the perturbations of the
-base, whose own score is s_0, or the single factors around NULL; factors that a request leaves open are not members.
+The field and the equation for kappa are the authors'.  g = 1 is AND without guidance.  The members are the perturbations of a
+base, with the base's score s_0; or the single factors, with the score s_0 at NULL.  Factors that a request leaves open are not
+members.
 
-Theirs: two prompts a, with guidance g = 7.5 around the unconditional model s_0.
+Theirs: there are two prompts a, with guidance g = 7.5 around the unconditional model s_0.
 Ours: g defaults to the sum of the weights w_k that all composed rows of the task have (w F if the holdout concerns all factors).
 If the densities of the members are equal, kappa is w_k / g, and the field is the composition of the other rows.
-Why: with F factors kappa gives each 1 / F of g.
+Why: with F factors kappa gives each factor 1 / F of g.
 
-Theirs: no ridge.
+Theirs: there is no ridge.
 Ours: a ridge keeps kappa near w_k / g if scores agree or learnt densities are coarse.
-Why: at 0.01 a briefly trained network ends at another value (`check`'s `learns`).
+Why: with a ridge of 0.01, samples of a briefly trained network are nearest to another combination (clause `learns` of `compbench
+check`).
 
-Theirs: 1,000 steps.
-Ours: the task's number of steps.
+Theirs: there are 1,000 steps.
+Ours: there are as many steps as the task has.
 Why: all rows of a task have one number of steps.
 """
 
@@ -48,14 +50,14 @@ Guided = Annotated[float, Field(ge=0, le=1000)] | Literal["task"]
 
 
 class Superposition(score_models.WeightSettings):
-    guidance: Guided = Field("task", description="g around the unconditional model; 'task': the sum of w; 1: none")
+    guidance: Guided = Field("task", description="g around the unconditional model; 'task': the sum of w; 1: no guidance")
     ridge: float = Field(
         1.0, gt=0, le=1e6, description="pull of the mixing weights towards w / sum of w, in squared nats over squared time"
     )
 
 
 class OracleSettings(Superposition):
-    ridge: float = Field(0.01, gt=0, le=1e6, description="as superdiff's; with exact densities a smaller one works")
+    ridge: float = Field(0.01, gt=0, le=1e6, description="as superdiff's; with exact densities a smaller ridge works")
 
 
 class Settings(Superposition, score_models.ModelSettings):

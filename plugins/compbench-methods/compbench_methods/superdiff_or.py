@@ -2,9 +2,9 @@
 
     S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + log n_a)
 
-SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, for every part of the composition around NULL.  The
-experts' log densities are tracked along each sample's path.  A silo reports which values it has, and its expert is used only for
-those; the number of examples of each value, by which ddm routes, is not used.
+This is SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, for every part of the composition around
+NULL.  The experts' log densities are tracked along each sample's path.  A silo reports which values it has, and its expert is
+used only for those; the number of examples of each value, by which ddm routes, is not used.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Regression by self-attention over patches: all get the code of the condition.  Forced rendering, section 2.
+"""Regression by self-attention over patches, each of which gets the code of the condition.  Forced rendering, section 2.
 
-Theirs: one token per pixel, and one bump.
+Theirs: there is one token per pixel, and pictures have one bump.
 Ours: a token has 4 x 4 pixels, or 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's
-width; elsewhere the network has as many parameters as the velocity networks (on 64 x 64 pixels, at twice their FLOPs), or as many
-as 3 times their FLOPs allow (0.4 of their parameters on 28 x 28).
+width.  Elsewhere the network has as many parameters as the velocity networks (on 64 x 64 pixels, at twice their FLOPs), or as
+many as 3 times the FLOPs of those networks allow (0.4 of their parameters on 28 x 28).
 Why: competing networks should have equal size, as far as the cost of their steps allows.
 """
 

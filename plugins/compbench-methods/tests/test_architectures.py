@@ -101,5 +101,5 @@ def test_dit_sees_sprites_in_patches_of_four_pixels_and_other_images_in_eight_a_
 
 
 def test_a_radius_of_more_patches_than_blocks_is_refused() -> None:
-    with pytest.raises(Refused, match="radius 7 takes as many blocks; set depth to 7 or more"):
+    with pytest.raises(Refused, match="a radius of 7 needs as many blocks; set depth to 7 or more"):
         local.build(local.Settings(radius=7), image_problem())
