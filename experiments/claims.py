@@ -227,6 +227,11 @@ def line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
+def rows(lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first line has its headings."""
+    return "\n".join([line(lines[0]), line(["---"] * len(lines[0])), *map(line, lines[1:])])
+
+
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
     """A paper's claims."""
     heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "verdict")

@@ -13,14 +13,16 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from claims import ROOT, counted, examine, line, shares_of_examples, table, verdicts
+from claims import ROOT, counted, examine, rows, shares_of_examples, table, verdicts
 from results_sentences import DIGITS, PLANS, POINTS, SHAPES, SLICED, SPRITES, Known, leader, sentences
 from results_svg import BEST, COLOURS, MEANS, WORSE, Dot, Map, Scatter, forest, maps, scatters
 from results_tables import of_tables, on_two_devices, tables, twins, written
+from results_unasked import PAGE as ASIDES
+from results_unasked import unasked
 
 from compbench.api.schemas import Record
 from compbench.board import site
@@ -55,17 +57,19 @@ Axes = Mapping[str, Sequence[str]]
 
 
 class Published(NamedTuple):
-    """What a folder of records gives: what the sentences are made of, what is known of the tasks, the records of the tables."""
+    """What a folder of records gives: what the sentences are made of, what is known of the tasks, the records of the tables, all
+    records."""
 
     folder: Path
     known: Known
     catalogue: Catalogue
     own: Sequence[Record]
+    everything: Sequence[Record]
 
 
 def files(published: Published) -> dict[str, str]:
     """The text of each file, by its place below docs."""
-    records, known, catalogue, own = published
+    records, known, catalogue, own, everything = published
     families = list(dict.fromkeys(question.family for question in known.view.questions if question.family))
     texts = {f"{FOLDER}/{name}": drawn for name, drawn in figures(known, catalogue).items()}
     texts |= {f"{FOLDER}/{family}.svg": forest(panels(known.view, family)) for family in families}
@@ -77,7 +81,9 @@ def files(published: Published) -> dict[str, str]:
     about = "Each row has the scores of one spec that ran on a CPU and on a GPU, which round differently."
     devices = f"# Runs on two devices\n\n{HEAD}\n\n{about}\n\n"
     texts[f"{FOLDER}/processors.md"] = f"{devices}{on_two_devices(own)}\n"
-    texts[PAGE] = front_page(known, families)
+    asides = unasked(known.board.rows, everything, HEAD)
+    texts |= {f"{FOLDER}/{name}": text for name, text in asides.items()}
+    texts[PAGE] = front_page(known, families, asides)
     return texts
 
 
@@ -95,13 +101,13 @@ def read(records: Path) -> Published:
     found = examine(material.records, PRESET)
     own = of_tables(material.records)
     known = Known(board, view, list(zip(found, verdicts(found), strict=True)), twins(own))
-    return Published(records, known, material.catalogue, own)
+    return Published(records, known, material.catalogue, own, material.records)
 
 
 # -- the front page
 
 
-def front_page(known: Known, families: Sequence[str]) -> str:
+def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -> str:
     said = [f"{place}. {words} {links(files)}" for place, (words, files) in enumerate(sentences(known), 1)]
     shown = [
         ("images.svg", "Images, by the part of pairs that was never seen", READ),
@@ -129,9 +135,10 @@ def front_page(known: Known, families: Sequence[str]) -> str:
     ]
     drawn = [f"## {title}\n\n![{title}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
     pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
+    beyond = f"; what sealed holdouts, shots and the structure of networks say is [here]({FOLDER}/{ASIDES})" if asides else ""
     about = (
         f"This page has the findings of the published runs at `{known.view.preset}`. A method *may be best* unless another one "
-        f"is shown to be better. Each family of tasks has a page with tables, seeds and samples: {pages}. "
+        f"is shown to be better. Each family of tasks has a page with tables, seeds and samples: {pages}{beyond}. "
         "[How to read a board](boards.md) explains the terms, and [investigations](investigations/index.md) "
         "answer single questions."
     )
@@ -228,10 +235,6 @@ def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
                 f"*A > B* claims that A is better than B, and *found* has the means of both.{' ' if shares else ''}{shares}"
             )
             yield table(claims, said)
-
-
-def rows(lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join([line(lines[0]), line(["---"] * len(lines[0])), *map(line, lines[1:])])
 
 
 # -- figures

@@ -2,7 +2,7 @@
 
     compbench sweep --method 'factored,mono,slice-cfg,cfg,dit,cross-attention' --task 'dsprites-*,shapes3d-*' --seed 0-4
     python experiments/structure.py                                       the correlations
-    python experiments/structure.py --out structure.png                   and the figure
+    python experiments/structure.py --out structure.svg                   and the figure
 
 A point is an image run whose record has a structure (docs/structure.md; older records have none) and whose task has a scale.  R2
 and cosine are of seen cells alone, the share is of held-out ones.  The correlation is Spearman's, over all runs and within tasks
@@ -15,10 +15,13 @@ from __future__ import annotations
 import argparse
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
+
+from results_svg import COLOURS, Dot, Scatter, scatters
 
 from compbench.api.schemas import Record
 from compbench.board.scale import Scale, zero_of
@@ -31,7 +34,7 @@ FEWEST = 10
 """With fewer pairs of method and task a correlation says nothing."""
 DRAWS = 2000
 SEEDS_MARKED = "dsprites-light"
-"""One method's seeds differ most on this task (0.28, 0.64 and 0.79 of held-out pairs), so they are joined in the figure."""
+"""One method's seeds differ most on this task (0.28, 0.64 and 0.79 of held-out pairs), so the figure names them."""
 
 
 class Run(NamedTuple):
@@ -70,6 +73,11 @@ def runs(folder: Path) -> list[Run]:
     records, problems = read_records(Store(folder).paths())
     for name, why in problems:
         print(f"left out: {name} {why}")
+    return of_records(records)
+
+
+def of_records(records: Iterable[Record]) -> list[Run]:
+    """The image runs among some records that have a structure and a share, sorted."""
     return sorted(found for record in records if (found := _run(record)) is not None)
 
 
@@ -86,6 +94,8 @@ def _run(record: Record) -> Run | None:
     return Run(record.spec.task, record.spec.method, record.spec.seed, share, found.r2, found.cosine)
 
 
+VALUES: tuple[tuple[str, Callable[[Run], float | None]], ...] = (("R2", lambda run: run.r2), ("cosine", lambda run: run.cosine))
+"""The two numbers of a network's structure, by name."""
 Points = Sequence[tuple[tuple[str, str], float, float]]
 """(method and task, structure, share) of each run."""
 
@@ -136,50 +146,28 @@ def _spearman(values: Sequence[tuple[float, float]]) -> float | None:
     return float(one @ other) / spread if spread else None
 
 
-def figure(found: Sequence[Run], said: Sequence[str], out: Path) -> None:
-    """R2 and cosine against the share, a colour a task; seeds of one method on dSprites are joined."""
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(10, 4.4), layout="constrained")
-    for axes, of, name, title in zip(
-        drawing.subplots(1, 2, sharey=True),
-        (_r2, _cosine),
-        ("R2 of effects of single factors", "cosine of their spans"),
-        said,
-        strict=True,
-    ):
-        for number, task in enumerate(sorted({run.task for run in found})):
-            own = [(value, run.share) for run in found if run.task == task and (value := of(run)) is not None]
-            axes.scatter(*zip(*own, strict=True) if own else ((), ()), s=14, color=f"C{number % 10}", label=task)
-        for method in sorted({run.method for run in found if run.task == SEEDS_MARKED}):
-            own = [(value, run.share) for run in found if run.pair == (method, SEEDS_MARKED) and (value := of(run)) is not None]
-            if len(own) > 1:
-                axes.plot(
-                    *zip(*sorted(own), strict=True), color="black", linewidth=0.7, marker="o", fillstyle="none", markersize=7
-                )
-        axes.set_xlabel(f"{name}, seen cells")
-        axes.set_title(title, fontsize=9)
-    drawing.axes[0].set_ylabel("share attained on held-out cells")
-    drawing.axes[1].legend(fontsize=7)
-    drawing.savefig(out, dpi=110)
-
-
-def _r2(run: Run) -> float | None:
-    return run.r2
-
-
-def _cosine(run: Run) -> float | None:
-    return run.cosine
+def figure(found: Sequence[Run], said: Sequence[str] = ("", "")) -> str:
+    """R2 and cosine against the share, as SVG: a colour a task; names stand next to the runs of dSprites."""
+    colours = dict(zip(sorted({run.task for run in found}), cycle(COLOURS)))
+    plots = []
+    for (name, of), words in zip(VALUES, said, strict=True):
+        known = [(run, value) for run in found if (value := of(run)) is not None]
+        dots = [
+            Dot(value, run.share, f"{run.method} {run.seed}", colours[run.task], named=run.task == SEEDS_MARKED)
+            for run, value in known
+        ]
+        plots.append(Scatter(words or name, f"{name}, seen cells", "share attained, unseen", tuple(dots)))
+    return scatters(plots, len(plots), list(colours.items()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=Home.of_user().records)
-    parser.add_argument("--out", type=Path, help="picture")
+    parser.add_argument("--out", type=Path, help="picture, SVG")
     asked = parser.parse_args()
     try:
         found, titles = runs(asked.records), []
-        for name, of in (("R2", _r2), ("cosine", _cosine)):
+        for name, of in VALUES:
             for how, within in (("over all runs", False), ("within tasks", True)):
                 one = correlation(points(found, of, within=within))
                 print(
@@ -190,7 +178,7 @@ def main() -> None:
     except CompbenchError as error:
         parser.error(str(error))
     if asked.out:
-        figure(found, titles, asked.out)
+        asked.out.write_text(figure(found, titles), "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from structure import FEWEST, Run, correlation, figure, points, runs
@@ -74,5 +75,6 @@ def test_only_runs_with_a_structure_and_a_scale_count_and_the_picture_is_written
     assert one.share == pytest.approx((0.5 - 1 / 30) / (1 - 1 / 30), abs=1e-5)
     with pytest.raises(CompbenchError, match="there are no records"):
         runs(tmp_path / "none")
-    figure(found([0.1, 0.2]), ["a", "b"], tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    drawn = figure(found([0.1, 0.2]), ["a", "b"])
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert drawn.count("<circle") == 2 * 4 + 1  # two plots of two methods with two seeds, and the legend's

@@ -1,0 +1,123 @@
+"""docs/results/unasked.md: what sealed holdouts, shots and the structure of networks say, from the published records.
+
+A section is left out while no record speaks to it.  No sentence has a number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from claims import rows
+from structure import VALUES, Correlation, Run, correlation, figure, of_records, points
+
+from compbench.api.schemas import Record
+from compbench.board.render_shots import TITLE, sentences
+from compbench.board.row import BoardRow
+from compbench.board.sealed_drops import Drop, drops
+from compbench.board.shot_prices import REFERENCE, Curve, Prices, prices
+from compbench.system.errors import CompbenchError
+
+PAGE, FIGURE = "unasked.md", "structure.svg"
+
+
+def unasked(found: Sequence[BoardRow], records: Sequence[Record], command: str) -> dict[str, str]:
+    """The page and its figure by name; {} if no record speaks to any of the three questions.
+
+    Args:
+        found: all rows of the board.
+        records: the records behind them.
+        command: the comment at the top, which names the command that writes the page.
+    """
+    runs = of_records(records)
+    parts = [sealed(drops(found)), shots(prices(found)), structured(runs)]
+    if not any(parts):
+        return {}
+    head = ("# Results: sealed holdouts, shots and structure", command)
+    texts = {PAGE: "\n\n".join(part for part in (*head, *parts) if part) + "\n"}
+    return {**texts, FIGURE: figure(runs)} if parts[-1] else texts
+
+
+# -- sealed holdouts
+
+
+def sealed(found: Sequence[Drop]) -> str:
+    """How many drops from the public to the sealed holdout have an interval with 0, and each of them."""
+    known = [one for one in found if one.interval is not None]
+    if not known:
+        return ""
+    parts = [(one, *one.interval) for one in known if one.interval is not None]
+    kept = [one for one, low, high in parts if low <= 0 <= high]
+    fell = [f"`{one.method}` on {one.task} loses {one.drop:.2f}" for one, low, _ in parts if low > 0]
+    rose = [f"`{one.method}` on {one.task} gains {-one.drop:.2f}" for one, _, high in parts if high < 0]
+    said = (
+        "A sealed holdout permutes the values of the public one by a hash of the method's code and the seed "
+        f"([how](../sealed.md)). The interval of the drop contains zero for {len(kept)} of {len(known)} pairs of method and "
+        f"task{'; ' + '; '.join([*fell, *rose]) if fell or rose else ''}. Scores are of the presets named in the table."
+    )
+    names = ["task", "preset", "method", "public", "sealed", "drop", "interval of the drop", "runs"]
+    table = [
+        [
+            *(one.task, one.preset, f"`{one.method}`", f"{one.public:.3f}", f"{one.sealed:.3f}", f"{one.drop:+.3f}"),
+            *(f"{low:+.3f} to {high:+.3f}", f"{one.runs[0]}, {one.runs[1]}"),
+        ]
+        for one, low, high in parts
+    ]
+    return "\n\n".join(["## Sealed holdouts", said, rows([names, *table])])
+
+
+# -- shots
+
+
+def shots(found: Sequence[Prices]) -> str:
+    """What composition without examples is worth, and the score of each method over the number of shots."""
+    if not found:
+        return ""
+    said = (
+        f"Some real examples of each held-out cell, the *shots*, join the training data ([how](../shots.md)). `{REFERENCE}` is "
+        "one network for whole conditions, which does not compose. The number of shots at which it reaches another method's "
+        "score without shots is what that method's composition is worth."
+    )
+    parts = [f"## {TITLE}", said]
+    for one in found:
+        counts = sorted({count for curve in one.curves.values() for count in curve})
+        names = ["method", *(f"{count} shot{'' if count == 1 else 's'}" for count in counts)]
+        table = [[f"`{name}`", *(_mean(curve, count) for count in counts)] for name, curve in one.curves.items()]
+        parts += [f"### {one.section.task}, {one.section.preset}", rows([names, *table])]
+        parts += ["\n".join(f"- {words}." for words in sentences(one))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _mean(curve: Curve, count: int) -> str:
+    row = curve.get(count)
+    if row is None:
+        return "-"
+    cell = row.scores[row.primary]
+    return f"{cell.mean:.3f} ({cell.num_seeds})"
+
+
+# -- structure
+
+
+def structured(runs: Sequence[Run]) -> str:
+    """Spearman's correlations of structure and share attained, over all runs and within tasks; "" if runs are too few."""
+    table = [["structure", "runs", "correlation", "interval", "number of runs", "pairs of method and task"]]
+    told = []
+    try:
+        for name, of in VALUES:
+            for how, within in (("all", False), ("within tasks", True)):
+                one = correlation(points(runs, of, within=within))
+                table.append([name, how, f"{one.value:+.2f}", _span(one), str(one.num_runs), str(one.num_pairs)])
+                told += [name] if within and one.low * one.high > 0 else []
+    except CompbenchError:
+        return ""
+    verdict = f"Within tasks, {' and '.join(told)} tells who composes." if told else "Within tasks, neither tells who composes."
+    said = (
+        "The structure of a trained network is measured on seen cells alone ([how](../structure.md)), and compared with the "
+        f"share attained on held-out cells. {verdict} The correlation is Spearman's, and its interval is a bootstrap over pairs "
+        "of method and task."
+    )
+    return "\n\n".join(["## Does structure tell who composes?", said, rows(table), f"![structure and share]({FIGURE})"])
+
+
+def _span(one: Correlation) -> str:
+    return f"{one.low:+.2f} to {one.high:+.2f}"

@@ -1,0 +1,66 @@
+"""The page of sealed holdouts, shots and structure: what it says of records whose answer is known."""
+
+from __future__ import annotations
+
+import pytest
+from results_unasked import FIGURE, PAGE, unasked
+from structure import FEWEST
+from support.sample_records import record, score
+
+from compbench.api.schemas import Record, Structure
+from compbench.board.aggregate import aggregate
+
+
+def page(records: list[Record]) -> dict[str, str]:
+    return unasked(aggregate(records).rows, records, "<!-- by a command -->")
+
+
+def sealed_and_public(hidden: list[float]) -> list[Record]:
+    made = [record(score(value=value), seed=seed) for seed, value in enumerate([0.9, 0.8, 0.85])]
+    for seed, value in enumerate(hidden):
+        own = {"coverage": 0.0, "design": "permuted", "split_seed": 7 + seed}
+        made.append(record(score(value=value), seed=seed, task_settings=own, more={"sealed": True}))
+    return made
+
+
+def test_without_a_record_that_speaks_there_is_no_page() -> None:
+    assert page([record(score(value=0.5), seed=seed) for seed in range(3)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "said"),
+    [
+        ([0.2, 0.1, 0.15], "contains zero for 0 of 1 pairs of method and task; `factored` on shapes3d-heavy loses 0.70."),
+        ([0.9, 0.8, 0.85], "contains zero for 1 of 1 pairs of method and task."),
+        ([0.98, 0.99, 1.0], "contains zero for 0 of 1 pairs of method and task; `factored` on shapes3d-heavy gains 0.14."),
+    ],
+)
+def test_a_drop_is_said_with_its_sign_and_in_the_table(hidden: list[float], said: str) -> None:
+    text = page(sealed_and_public(hidden))[PAGE]
+    assert said in text
+    assert "| `factored` | 0.850 |" in text
+    assert "| 3, 3 |" in text
+
+
+def test_shots_are_tabled_and_converted_to_examples() -> None:
+    made = [record(score(value=0.4 + 0.01 * seed), method="mono", seed=seed) for seed in range(3)]
+    made += [record(score(value=0.6 + 0.01 * seed), method="factored", seed=seed) for seed in range(3)]
+    for method in ("mono", "factored"):
+        made += [
+            record(score(value=0.8 + 0.01 * seed), method=method, seed=seed, task_settings={"shots": 1}) for seed in range(3)
+        ]
+    text = page(made)[PAGE]
+    assert "| `mono` | 0.410 (3) | 0.810 (3) |" in text
+    assert "is worth 0.4" in text  # half of the way in log2(1 + n)
+
+
+def test_structure_that_follows_the_share_is_said_to_tell_and_drawn() -> None:
+    made = []
+    for number in range(FEWEST):
+        share = 0.1 + 0.08 * number
+        own = Structure(layer="leave", num_cells=10, num_units=5, num_effects=3, r2=share, cosine=0.5 + 0.01 * (number % 3))
+        made.append(record(score(value=share, ceiling=1.0), method=f"method-{number}", more={"structure": own}))
+    texts = page(made)
+    assert "Within tasks, R2 tells who composes." in texts[PAGE]
+    assert "| R2 | within tasks | +1.00 | +1.00 to +1.00 |" in texts[PAGE]
+    assert texts[FIGURE].startswith("<svg")
