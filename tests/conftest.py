@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +16,16 @@ from filelock import FileLock
 from support import template
 from support.balance import balanced
 from support.browser import MISSING
-from support.rewriting import rewrite_once
+from support.forked_workers import fork_workers
+from support.rewriting import files_of, rewrite_once
 
 from compbench.data.lattices import SHAPES3D, Images
 from compbench.system.home import FROM_DATA
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-MANY = 1_000
-"""A session of more tests than this has some whose processes are forks of the template."""
+MANY = 100
+"""A session of more test files than this has some whose processes are forks of the template."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
         template.TEMPLATE.share(worker["testrunuid"], os.getppid())
     else:
         rewrite_once(config)
+        _place_template(config)
+        fork_workers(config)
     if worker or not config.getoption("numprocesses", None):
         gc.disable()  # until all is collected: a quarter of the time of imports goes into collections that find nothing
     template.install()
@@ -50,8 +54,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput") and len(session.items) > MANY:
-        template.TEMPLATE.place()  # it loads while the first tests run
     _keep_what_lives()
     gc.enable()
     gc.set_threshold(700, 10, 50)  # of all that lives, a fifth as often: it was 3 % of the tests' time
@@ -62,6 +64,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at the end that the page was not tested: a skipped test of many is easily missed."""
     if any(MISSING in str(report.longrepr) for report in terminalreporter.getreports("skipped")):
         terminalreporter.write_line(f"NOT RUN: the tests of the board's page, tests/board/test_page.py: {MISSING}", yellow=True)
+
+
+def _place_template(config: pytest.Config) -> None:
+    """Start the template of a whole session, which loads while this process imports what its workers share."""
+    option = config.option
+    if config.getoption("numprocesses", None) and not option.keyword and not option.collectonly and len(files_of(config)) > MANY:
+        option.testrunuid = option.testrunuid or uuid.uuid4().hex
+        template.TEMPLATE.share(option.testrunuid, os.getpid())
+        template.TEMPLATE.place()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -24,7 +24,7 @@ def rewrite_once(config: pytest.Config) -> None:
     workers = getattr(config.option, "numprocesses", None)
     if not workers or sys.dont_write_bytecode or config.option.assertmode != "rewrite" or not hasattr(os, "fork"):
         return
-    files = files_in([Path(word.partition("::")[0]) for word in config.args])
+    files = files_of(config)
     cores = len(os.sched_getaffinity(0))
     children = []
     for share in (files[place::cores] for place in range(cores)):
@@ -37,6 +37,11 @@ def rewrite_once(config: pytest.Config) -> None:
         os._exit(0)
     for child in children:
         os.waitpid(child, 0)
+
+
+def files_of(config: pytest.Config) -> list[Path]:
+    """The test files that a session collects."""
+    return files_in([Path(word.partition("::")[0]) for word in config.args])
 
 
 def files_in(places: Sequence[Path]) -> list[Path]:
