@@ -2,7 +2,7 @@
 
     g(u, v) = exp(-((u - x)^2 + (v - y)^2) / (2 sigma^2))
 
-Forced rendering, section 2.  Bumps are bright on black, pixel centres lie at the integers, nothing is clipped or normalised.
+Forced rendering, section 2.  Bumps are bright on black, pixel centres lie at the integers, and nothing is clipped or normalised.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from compbench.system.errors import CompbenchError
 
 
 def bumps(condition: Tensor, *, size: int, sigma: float) -> Tensor:
-    """Upright images g of positions; an open coordinate gives a stripe, which is constant along it.
+    """Upright images g of positions; an open coordinate gives a stripe, which is constant along this coordinate.
 
     Args:
-        condition: (x, y), integers or real numbers, (B, 2); NULL where open.
+        condition: (x, y), integers or real numbers, (B, 2); NULL if open.
         size: N, pixels of a side.
         sigma: width of the bump in pixels.
 

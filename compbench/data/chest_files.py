@@ -49,16 +49,16 @@ def read_table(folder: Path) -> list[Entry]:
                 raise CompbenchError(f"{path} has no column '{missing[0]}'; it must be NIH's own table of labels.")
             entries = [_entry(row, f"{path}, line {reader.line_num}", test) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CompbenchError(f"{path} cannot be read ({error}); bring NIH's table or use --source embedded.") from error
+        raise CompbenchError(f"{path} cannot be read ({error}); put NIH's table there or use --source embedded.") from error
     if not entries:
-        raise CompbenchError(f"{path} lists no radiographs; bring NIH's table or use --source embedded.")
+        raise CompbenchError(f"{path} lists no radiographs; put NIH's table there or use --source embedded.")
     return entries
 
 
 def _entry(row: dict[str, str | None], where: str, test: set[str] | None) -> Entry:
     image, found, patient = (row[name] for name in COLUMNS)
     if not image or not found or not patient:
-        raise CompbenchError(f"{where}: the line is cut off; bring NIH's table again.")
+        raise CompbenchError(f"{where}: the line is cut off; put NIH's whole table there.")
     names = set(found.split("|")) - {"No Finding"}
     if unknown := sorted(names - set(FINDINGS)):
         raise CompbenchError(f"{where}: '{unknown[0]}' is none of the 14 findings ({', '.join(FINDINGS)}).")

@@ -51,7 +51,7 @@ class Radiographs(Protocol):
 
 
 class PhantomRadiographs:
-    """The phantom's radiographs: label sets as in the published sample, a pool of training styles, new styles for the referee.
+    """The phantom's radiographs: label sets of the published sample, fixed styles for training, and new styles for the referee.
 
     Args:
         side: pixels of a side.
@@ -66,7 +66,7 @@ class PhantomRadiographs:
         sets, weights = torch.tensor(list(counts)), torch.tensor(list(counts.values())).double()
         generator = Generator().manual_seed(83)
         rows = torch.multinomial(weights, images, replacement=True, generator=generator)
-        rows[: len(sets)] = torch.arange(min(len(sets), images))  # each at least once: Hernia is in 13 of 5,606
+        rows[: len(sets)] = torch.arange(min(len(sets), images))  # each set at least once: Hernia is in 13 of 5,606
         labels = sets[rows]
         stored = torch.cat([labels.float(), random_styles(images, generator)], 1)
         self.training = TrainingSet(stored.to(ctx.device), labels.to(ctx.device), self._decode)
@@ -119,7 +119,7 @@ class OfficialRadiographs:
                     if images.shape == (len(entries), 1, side, side):
                         return images
                 except (CompbenchError, KeyError):
-                    path.unlink()  # damaged: a cache is made again
+                    path.unlink()  # a damaged cache file is written again
             paths = chest_files.find_images(ctx.data, entries)
             images = read_pictures(paths, side, mode="L", progress=lambda done, total: ctx.progress("scale down", done, total))
             save_tensors(path, {"images": images}, {})

@@ -79,14 +79,14 @@ class ChestPhantom:
 
 
 class Chest:
-    """The anatomy of some patients at the image's points; everything is (B, P), or (B, 1) where it is one number each.
+    """The anatomy of some patients at the image's points; all tensors are (B, P), or (B, 1) for one number per patient.
 
     Attributes:
         x, y: the points.
-        down: place down the lungs: 0 at the apex, 1 at the diaphragm.
-        width: the lungs' half-width at each height over the widest: apices are narrow.
+        down: height in the lungs, from 0 at the apex to 1 at the diaphragm.
+        width: the lungs' half-width at each height, as a share of the largest; apices are narrow.
         lungs: how far a point is inside the right (image left) and the left lung, in [0, 1].
-        middle, centre, half, top, base: of the lungs: the spine's x, the lungs' x (2), half-width, apex and diaphragm.
+        middle, centre, half, top, base: x of the spine, x and half-width of the lungs (2), y of apex and diaphragm.
     """
 
     def __init__(self, x: Tensor, y: Tensor, u: Tensor, *, large_heart: Tensor, inflated: Tensor) -> None:
@@ -118,7 +118,7 @@ class Chest:
         return found
 
     def across(self, side: int) -> Tensor:
-        """Place across a lung: -1 at its inner, 1 at its outer wall in the widest part."""
+        """Place across a lung: -1 at the inner and 1 at the outer wall, where the lung is widest."""
         return (self.x - self.centre[side]) / self.half * (-1 if side == 0 else 1)
 
     def _lung(self, side: int) -> Tensor:
@@ -157,24 +157,24 @@ class Chest:
 
 
 def edge(inside: Tensor) -> Tensor:
-    """1 well inside, 0 well outside, soft between."""
+    """1 well inside, 0 well outside, with a soft transition."""
     return torch.sigmoid(inside / SOFT * 2)
 
 
 def _lung_of(chest: Chest, u: Tensor) -> tuple[Tensor, Tensor]:
-    """(inside, across) of the lung that a finding is in, by its first number: right below a half, left above."""
+    """(inside, across) of a finding's lung: the right one if the finding's first number is below a half, otherwise the left."""
     left = (u[:, :1] >= 0.5).float()
     inside = torch.lerp(chest.lungs[0], chest.lungs[1], left)
     return inside, torch.lerp(chest.across(0), chest.across(1), left)
 
 
 def _screen(image: Tensor, density: Tensor) -> Tensor:
-    """Something dense in front: a share of what is left to white."""
+    """Something dense in front: it moves each pixel towards white by a share of the distance."""
     return image + (0.92 - image).clamp(min=0) * density
 
 
 def _disc(chest: Chest, u: Tensor, radius: Tensor, down: Tensor) -> Tensor:
-    """A round spot in a lung, (B, P): radius in shares of the side."""
+    """A round spot in a lung, (B, P), with a radius in shares of the side."""
     left = (u[:, :1] >= 0.5).float()
     x = torch.lerp(chest.centre[0], chest.centre[1], left) + (u[:, 1:2] - 0.5) * chest.half
     y = chest.top + down * (chest.base - chest.top)
@@ -295,7 +295,7 @@ SIGNS: dict[str, Sign] = {
     "Effusion": effusion,
     "Hernia": hernia,
 }
-"""What each finding draws, in this order; a large heart is anatomy."""
+"""The function that draws each finding, in this order; a large heart is part of the anatomy."""
 
 
 def random_styles(count: int, generator: Generator) -> Tensor:

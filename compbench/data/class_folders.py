@@ -41,7 +41,7 @@ def class_files(folder: Path, classes: Sequence[str]) -> dict[str, list[Path]]:
     for name in classes:
         own = folder / name
         if not own.is_dir():
-            raise CompbenchError(f"there is no folder {own}; each of {', '.join(classes)} has one of its name.")
+            raise CompbenchError(f"there is no folder {own}; each of {', '.join(classes)} needs a folder of that name.")
         found[name] = sorted(path for path in own.iterdir() if path.suffix.lower() in SUFFIXES)
         if len(found[name]) < FEWEST:
             raise CompbenchError(f"{own} holds {len(found[name])} pictures (.png, .jpg, .webp); a class needs {FEWEST} or more.")
@@ -57,7 +57,7 @@ def fingerprint(files: dict[str, list[Path]]) -> str:
     """SHA-256 of all classes' names and pictures' contents, 32 hex digits.
 
     Raises:
-        CompbenchError: a file is not a picture, or is visibly damaged without decoding it.
+        CompbenchError: a file is not a picture, or damage shows before it is decoded.
     """
     from PIL import Image
 

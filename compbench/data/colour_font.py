@@ -63,7 +63,7 @@ class ColourFont:
         """The picture of a sequence, uint8 (H, W, 4) with straight alpha; None if the font has none.
 
         Raises:
-            CompbenchError: its bitmap is not a PNG or is damaged.
+            CompbenchError: the bitmap is not a PNG, or is damaged.
         """
         glyph = self.glyph(sequence)
         data = None if glyph is None or self._pictures is None else self._pictures(glyph)

@@ -47,7 +47,7 @@ def official_files(data: Path) -> tuple[Path, ...]:
     """MNIST's four files in a data folder, in the order of `FILES`.
 
     Raises:
-        CompbenchError: they are not all there.
+        CompbenchError: a file is missing.
     """
     paths = mnist_files(data, tuple(FILES))
     if paths is None:
@@ -78,9 +78,9 @@ def official_digits(data: Path) -> tuple[Digits, Digits]:
 
 
 def embedded_digits() -> tuple[Digits, Digits]:
-    """scikit-learn's 8 x 8 digits as 28 x 28 ones, 1,300 for training and 497 as reference, `VARIANTS` images of each.
+    """scikit-learn's 8 x 8 digits at 28 x 28 pixels, 1,300 for training and 497 as reference, `VARIANTS` images of each.
 
-    Each is enlarged bilinearly to 20 pixels, framed in black, and turned, scaled and shifted a little.
+    Each digit is enlarged bilinearly to 20 pixels, framed in black, and turned, scaled and shifted a little.
 
     Raises:
         CompbenchError: scikit-learn is not installed.

@@ -2,8 +2,9 @@
 
     pixel = ground + coverage * (colour - ground),    coverage = clip(1/2 - distance to the shape's edge, 0, 1)
 
-A colour lies between red and blue, a radius between small and large; each of the two classes of either is a band of nearby
-values, whose distance from the other class is the concept's signal.  Written after Okawa et al. 2023 and Park et al. 2024.
+A colour lies between red and blue, and a radius between small and large.  Colour and size have two classes each.  A class is a
+band of nearby values, and the distance between the two bands is the concept's signal.  Written after Okawa et al. 2023 and Park
+et al. 2024.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ COLOUR_BAND, SIZE_BAND = 0.2, 1.0
 """Widths of the bands: in shares of the way from red to blue, and in pixels of radius."""
 MEAN_RADIUS = 6.0
 STEP = 1.0
-"""Pixels between two positions, which lie around the middle."""
+"""Pixels between neighbouring positions; the positions lie around the middle."""
 
 
 class ConceptsRenderer:
@@ -65,7 +66,7 @@ def edge_distance(shape: Tensor, radius: Tensor, across: Tensor, down: Tensor) -
 
     Args:
         shape: 0 a disc, 1 an upright triangle of the same area, (B,).
-        radius: of the disc, (B,).
+        radius: the disc's radius, (B,).
         across, down: places, (B, 1, W) and (B, H, 1).
 
     Returns:
@@ -80,6 +81,6 @@ def edge_distance(shape: Tensor, radius: Tensor, across: Tensor, down: Tensor) -
 
 
 def _bands(middle: float, signal: float, width: float, count: int) -> Tensor:
-    """`count` values in two bands of evenly spaced ones around `middle` -+ `signal` / 2."""
+    """`count` values, evenly spaced in two bands around `middle` -+ `signal` / 2."""
     within = torch.linspace(-width / 2, width / 2, count // 2)
     return torch.cat([middle - signal / 2 + within, middle + signal / 2 + within])

@@ -1,9 +1,9 @@
-"""Laws over signs whose blocks are independent, and their exact scores: what one kind of constraint alone allows.
+"""Laws over signs with independent blocks, and their exact scores; one law has the answers that one kind of constraint allows.
 
     x = y + spread n,  n ~ N(0, I),    p(y) = prod_blocks p_B(y_B),    y_B one of m patterns of k signs with given weights
 
-Blocks share no position, so densities, scores and divergences of x_t = alpha x + sigma x0 are sums over blocks of what a mixture
-of m Gaussians with the variance v = alpha^2 spread^2 + sigma^2 has.
+Blocks share no position.  So log densities, scores and divergences of x_t = alpha x + sigma x0 are sums over blocks, and each
+block is a mixture of m Gaussians with variance v = alpha^2 spread^2 + sigma^2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Blocks(NamedTuple):
 
     Attributes:
         positions: (G, k) long.
-        patterns: what a block may be, -1 or 1, (m, k).
+        patterns: the allowed signs of a block, -1 or 1, (m, k).
         log_weights: (m,), normalised.
     """
 
@@ -45,7 +45,7 @@ class Blocks(NamedTuple):
         return cls(torch.tensor(lines.positions), torch.tensor(lines.patterns, dtype=torch.float64), logs)
 
     def logits(self, x: Tensor, alpha: float, variance: float) -> Tensor:
-        """log w_m + alpha x_B . p_m / v, up to what all patterns of a block share: (N, D) -> (N, G, m)."""
+        """log w_m + alpha x_B . p_m / v, up to a term that all patterns of a block share: (N, D) -> (N, G, m)."""
         return x[:, self.positions] @ self.patterns.T.to(x) * (alpha / variance) + self.log_weights.to(x)
 
     def means(self, x: Tensor, alpha: float, variance: float) -> Tensor:
@@ -117,7 +117,7 @@ class BlockLaw(NamedTuple):
 
 
 def signs_of(x: Tensor) -> Tensor:
-    """The answer that numbers mean: 1 above 0, else -1."""
+    """The signs of an answer's numbers: 1 above 0, else -1."""
     return torch.where(x > 0, 1.0, -1.0)
 
 
@@ -139,15 +139,15 @@ class BlockOracle:
     """The exact laws of the seen combinations, as a `compbench.flow.scores.Oracle`.
 
     Args:
-        laws: of the base and of each constraint alone.
-        device: where scores are wanted.
+        laws: the laws of the base and of each constraint alone.
+        device: device of the scores.
     """
 
     def __init__(self, laws: Mapping[Combination, BlockLaw], device: torch.device) -> None:
         self.laws = {cell: law.moved(device) for cell, law in laws.items()}
 
     def law(self, combination: Combination) -> BlockLaw:
-        """The law of a seen combination.  Raises CompbenchError for any other: it has no closed form."""
+        """The law of a seen combination.  Raises CompbenchError for any other, which has no closed form."""
         if combination not in self.laws:
             raise CompbenchError(f"only the combinations {', '.join(map(str, self.laws))} have exact scores, not {combination}.")
         return self.laws[combination]
@@ -168,7 +168,7 @@ class BlockOracle:
         return values
 
     def members(self, combinations: Sequence[Combination]) -> Callable[[Tensor, float, float], Tensor]:
-        """Scores of each combination by itself: (x (N, D), alpha, sigma) -> (C, N, D)."""
+        """Scores of each combination: (x (N, D), alpha, sigma) -> (C, N, D)."""
         laws = [self.law(cell) for cell in combinations]
         return lambda x, alpha, sigma: torch.stack([law.score(x.double(), alpha, sigma).to(x.dtype) for law in laws])
 
@@ -185,13 +185,13 @@ class BlockOracle:
     def repaired(self, combination: Combination, count: int, most: int, generator: Generator) -> Tensor:
         """Answers without constraints, repaired greedily until no single change helps: signs, float64 (count, D), on the CPU.
 
-        A change gives one block of the base another of its patterns.  Each answer takes the change that leaves the fewest
-        broken constraints of those that are on, a random one of equally good ones, and only if it leaves fewer than before.
+        A change gives one block of the base another of its patterns.  Each answer takes the change that breaks the fewest
+        constraints of the groups that are on (ties: at random), if these are fewer than before.
 
         Args:
             combination: which groups are on.
             count: number of answers.
-            most: changes of an answer, at most.
+            most: largest number of changes of an answer.
             generator: on the CPU.
         """
         size = len(combination)
@@ -213,7 +213,7 @@ class BlockOracle:
 
 
 def _neighbours(signs: Tensor, base: BlockLaw) -> Tensor:
-    """Every answer that differs from some (N, D) in at most one block of the base, (N, M, D)."""
+    """For each answer (N, D), all answers that differ from it in at most one block of the base, (N, M, D)."""
     made = []
     for own in base.blocks:
         for positions in own.positions:

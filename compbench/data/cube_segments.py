@@ -2,10 +2,10 @@
 
 One frame, 17 numbers in metres and radians (cosines and sines for angles):
 
-    state   effector x y z, cos sin of its yaw, gripper opening, cube x y z, cos sin of 4 x its yaw (a cube has four)
+    state   effector x y z, cos sin of its yaw, gripper opening, cube x y z, cos sin of 4 x its yaw (for its symmetry)
     target  effector x y z, cos sin of its yaw, gripper opening: the pose at that frame plus the action there
 
-A target has the same information as an action and is far safer to follow, because errors of relative actions add up.
+A target has the same information as an action, and is far safer to follow, because errors of relative actions add up.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WINDOW = 96
 """Number of control steps of a segment: approach, pick, place, and some rest."""
 
 RISE = 14
-"""Control steps from the release of one segment to the start of the next.  The arm has risen to where the next approach begins:
-85 % of these starts are in the box in which the environment's own resets put the arm, of the releases themselves none."""
+"""Control steps from the release of one segment to the start of the next.  Meanwhile the arm rises to where the next approach
+begins: 85 % of these starts lie in the box in which the environment's resets put the arm, and no release does."""
 
 CENTRE = (0.425, 0.0)
 """Centre of the table, where the quadrants meet."""
@@ -59,9 +59,9 @@ def segments(trajectories: Trajectories, *, stride: int, episodes: int) -> Segme
     """Every complete pick and place, sampled each `stride` steps.
 
     Args:
-        trajectories: of any number of episodes.
+        trajectories: any number of episodes.
         stride: control steps between frames; divides 96.
-        episodes: the most to take.
+        episodes: largest number of episodes to take.
     """
     found = [
         frames(observations[first : first + WINDOW : stride], actions[first : first + WINDOW : stride])
@@ -75,8 +75,8 @@ def segments(trajectories: Trajectories, *, stride: int, episodes: int) -> Segme
 def windows(observations: numpy.ndarray, *, last: int = WINDOW - 1) -> list[int]:
     """First steps of an episode's windows in which the cube is lifted, put down and let go.
 
-    A window begins with the episode, or `RISE` steps after the release before it, and so with the arm raised over the table as
-    after a reset.  A grasp that fails never lifts; a cube that rises again before it is let go is still on its way.
+    A window begins with the episode, or `RISE` steps after the previous release, so that the arm is raised over the table as
+    after a reset.  A grasp that fails lifts nothing, and a cube that rises again before it is let go is still on its way.
 
     Args:
         observations: one episode, (T, 28).
@@ -134,7 +134,7 @@ def normalised(plans: numpy.ndarray) -> numpy.ndarray:
 
 
 def in_metres(normal: numpy.ndarray) -> numpy.ndarray:
-    """The plans that `normalised` made these of."""
+    """Plans in metres: the inverse of `normalised`."""
     return normal * SCALE + OFFSET
 
 
@@ -177,6 +177,6 @@ def _circle(angle: numpy.ndarray) -> numpy.ndarray:
 
 
 def _first(flags: numpy.ndarray, start: int) -> int | None:
-    """The first index from `start` on where a flag is up."""
+    """The first index from `start` on at which a flag is true."""
     up = numpy.flatnonzero(flags[start:])
     return start + int(up[0]) if len(up) else None

@@ -37,7 +37,8 @@ ROWS = 1001
 """Number of rows of one episode, as in the official files."""
 
 CHUNK = 20
-"""Number of episodes per cached file.  A generation that is killed resumes from there, and longer play reuses shorter play."""
+"""Number of episodes per cached file.  A run that was killed continues after the last file, and longer play reuses the files of
+shorter play."""
 
 GENERATOR_VERSION = 1
 """Version of the generator; raise it when generated trajectories change."""
@@ -49,7 +50,7 @@ class Trajectories(NamedTuple):
     """Rows of all episodes, one after the other.
 
     Attributes:
-        observations: before the step, float32 (N, 28).
+        observations: the state before the step, float32 (N, 28).
         actions: float32 (N, 5).
         terminals: whether a row is its episode's last, bool (N,).
     """
@@ -116,9 +117,9 @@ def load(
     """The official trajectories, or generated ones: from the cache if they were generated before.
 
     Args:
-        source: what `choose` answered.
-        folder: of official files.
-        cache: folder of generated ones.
+        source: the result of `choose`.
+        folder: folder of official files.
+        cache: folder of generated files.
         episodes, seed: how many to generate, and from which seed.
         num_workers: processes that generate.
         progress: called as progress(done, total) while generating.
@@ -175,7 +176,7 @@ def read(path: Path) -> Trajectories:
     """Read observations, actions and terminals from an .npz; other arrays in it are ignored.
 
     Raises:
-        CompbenchError: it cannot be read, or its arrays are not trajectories of this task.
+        CompbenchError: the file cannot be read, or its arrays are not trajectories of this task.
     """
     try:
         with numpy.load(path, allow_pickle=False) as file:
@@ -207,7 +208,7 @@ def generate(
     """Some episodes of a seed by the plan oracle, as `cube-single-play-v0` was made: noise 0.1, smoothing 0.5, no random actions.
 
     Raises:
-        CompbenchError: an episode failed in the simulator, naming it.
+        CompbenchError: an episode failed in the simulator; the message names it.
     """
     check_installed()
     with Workers(episode, min(num_workers, len(numbers))) as workers:
@@ -250,7 +251,7 @@ _ENVIRONMENTS: dict[str, Any] = {}
 
 
 def cube_environment(mode: str) -> Any:
-    """This process's `cube-single` environment of a mode ("data_collection" or "task"); two models take a second to compile."""
+    """This process's `cube-single` environment of a mode ("data_collection" or "task"); compiling both models takes a second."""
     if mode not in _ENVIRONMENTS:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an unused viewer warns that it has no display

@@ -67,7 +67,7 @@ def read_idx(path: Path, *, first: int | None = None) -> Tensor:
     """A file of MNIST's IDX format as uint8; with `first`, one item of it, (1, ...).
 
     Raises:
-        CompbenchError: it is not such a file, or cut off.
+        CompbenchError: the file has another format, or is cut off.
     """
     opener = gzip.open if path.suffix == ".gz" else open
     try:

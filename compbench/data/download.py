@@ -86,7 +86,7 @@ def _fetch_one(file: SourceFile, folder: Path, source: str, offline: bool, progr
     path = folder / file.name
     if offline and not path.is_file():
         size = f"{file.size} bytes" if file.size else f"about {file.about / 1e9:.1f} GB" if file.about else "size unknown"
-        raise CompbenchError(f"{file.name} of '{source}' is missing ({size}); bring it by hand into {folder}.")
+        raise CompbenchError(f"{file.name} of '{source}' is missing ({size}); copy it into {folder} by hand.")
     with _lock(folder, file.name):
         if path.is_file():
             status = _status(file, path, noted_sha256(path), progress)
@@ -130,8 +130,14 @@ def _bring(file: SourceFile, path: Path, progress: Progress) -> FileStatus:
             os.replace(part, path)
             return status
         failures.append(f"{host}: {status.detail}")
-    left = f"{_size(part)} bytes are kept, run it again to go on" if part.is_file() else "nothing was kept, try again later"
-    raise CompbenchError(f"could not fetch {file.name} ({'; '.join(failures)}); {left}, or bring it by hand into {path.parent}.")
+    left = (
+        f"{_size(part)} bytes are kept; run the command again to continue"
+        if part.is_file()
+        else "nothing was kept; try again later"
+    )
+    raise CompbenchError(
+        f"could not fetch {file.name} ({'; '.join(failures)}); {left}, or copy the file into {path.parent} by hand."
+    )
 
 
 def _from_mirror(file: SourceFile, url: str, part: Path, noted: str, progress: Progress) -> FileStatus:
@@ -162,7 +168,8 @@ def _download(file: SourceFile, url: str, part: Path, progress: Progress) -> Non
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise CompbenchError(
-                    f"the disk of {part.parent} is full; {_size(part)} bytes of {file.name} are kept, make room and run it again."
+                    f"the disk of {part.parent} is full, and {_size(part)} bytes of {file.name} are kept; "
+                    "make room and run the command again."
                 ) from error
             reason = str(getattr(error, "reason", error))
         idle = 0 if _size(part) > best else idle + 1
@@ -208,13 +215,13 @@ def _transfer(file: SourceFile, url: str, part: Path, progress: Progress) -> boo
 def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed + SPARE_BYTES > free:
-        raise CompbenchError(f"{needed / 2**30:.1f} GiB are to be fetched, {folder} has {free / 2**30:.1f} GiB free.")
+        raise CompbenchError(f"the download needs {needed / 2**30:.1f} GiB, and {folder} has {free / 2**30:.1f} GiB free.")
 
 
 def _status(file: SourceFile, path: Path, noted: str, progress: Progress) -> FileStatus:
     """Compare the file at `path` (perhaps still a partial name) with the known values and the hash noted on first use."""
     if not path.is_file():
-        return FileStatus(file.name, "missing", f"`compbench data fetch` gets it, or bring it into {path.parent}")
+        return FileStatus(file.name, "missing", f"get it by `compbench data fetch`, or copy it into {path.parent}")
     size = path.stat().st_size
     if file.size and size != file.size:
         return FileStatus(file.name, "wrong", f"{size} bytes, expected {file.size}")

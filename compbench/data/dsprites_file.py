@@ -44,7 +44,7 @@ def open_dsprites(path: Path, device: torch.device, *, progress: Progress = lamb
     """The images of the official file, from a copy of 377 MB with one bit per pixel, made next to it on first use.
 
     Raises:
-        CompbenchError: not such a file, damaged, of another shape, or no room for the copy.
+        CompbenchError: the file is of another kind, damaged or of another shape, or there is no room for the copy.
     """
     packed = path.with_name(path.name + ".images.npy")
     if not is_of(packed, path):
@@ -63,7 +63,7 @@ def blocks(path: Path) -> Iterator[numpy.ndarray]:
     """The file's images in order, (N, 64, 64) uint8 of 0 and 1, in blocks.
 
     Raises:
-        CompbenchError: not such a file, damaged, of another shape, or with other values.
+        CompbenchError: the file is of another kind, is damaged, or has another shape or other values.
     """
     try:
         with zipfile.ZipFile(path) as archive, archive.open("imgs.npy") as member:
@@ -90,7 +90,7 @@ def wrong_pixels(path: Path, *, progress: Callable[[int], None] = lambda done: N
 
     Args:
         path: the official npz.
-        progress: called with the images done.
+        progress: called with the number of images done.
 
     Raises:
         CompbenchError: as `blocks`.

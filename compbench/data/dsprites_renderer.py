@@ -4,7 +4,7 @@
 
 Sprites stand at 16 + 32 k / 31 pixels, k = 0 ... 31, across (x) and down (y); scales are 0.5, 0.6 ... 1; orientation k is a turn
 by -2 pi k / 39 in image coordinates, so that 0 and 39 look the same.  `experiments/fit_dsprites.py` fits R to the 320 frames
-that the official repository shows: no wrong pixel in them, and about one a frame in frames that a fit was not given.
+that the official repository shows: it has no wrong pixel in them, and about one per frame in frames that were left out of a fit.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class DSpritesRenderer:
         return pixels + 0.5 - centres[:, None], pixels
 
     def _inside(self, shape: Tensor, size: Tensor, angle: Tensor, across: Tensor, down: Tensor) -> Tensor:
-        """Which offsets (B, 1, W) x (B, W, 1) from the sprite's centre lie within its outline, bool (B, W, W)."""
+        """Which offsets (B, 1, W) x (B, W, 1) from a sprite's centre lie within its outline, bool (B, W, W)."""
         cosine, sine = (part[:, None, None] for part in (angle.cos(), angle.sin()))
         u = cosine * across + sine * down
         v = cosine * down - sine * across

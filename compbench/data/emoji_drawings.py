@@ -132,10 +132,10 @@ def choose(folder: Path, asked: str, font: str = FONT) -> Source:
         font: name of its file, or a path.
 
     Raises:
-        CompbenchError: there is no such font, it lacks pictures, or embedded data is requested, which does not exist.
+        CompbenchError: there is no such font, the font lacks pictures, or embedded data is requested, which does not exist.
     """
     if asked == "embedded":
-        raise CompbenchError("emoji tasks have no embedded data: their pictures are a font's; use --source auto.")
+        raise CompbenchError("emoji tasks have no embedded data: their pictures come from a font; use --source auto.")
     return Source("official", font.rsplit("/", 1)[-1], drawings(located(folder, font)).fingerprint)
 
 
@@ -155,7 +155,7 @@ def drawings(path: Path) -> Drawings:
     """All pictures of a font, decoded once per process.
 
     Raises:
-        CompbenchError: the file is not a colour font of pictures, or lacks some of these.
+        CompbenchError: the file is not a colour font with PNG pictures, or lacks some of them.
     """
     return _drawings(path, path.stat().st_mtime_ns)
 

@@ -48,10 +48,10 @@ class SourceOracle:
     def composed(self, members: Sequence[tuple[float, Combination]]) -> Callable[[Tensor, float, float], tuple[Tensor, Tensor]]:
         """S = sum_a w_a s_a and its gap |S|^2 - sum_a w_a |s_a|^2 as one function of (x (N, D), alpha, sigma).
 
-        Gaussians around 0 have scores -x / v, so both need one number per axis; mixtures share the distances to the components.
+        Gaussians around 0 have scores -x / v, so S and its gap need one number per axis; mixtures share distances.
 
         Raises:
-            CompbenchError: weights whose product of Gaussians is not integrable (theorem 1).
+            CompbenchError: with these weights the product of Gaussians is not integrable (theorem 1).
         """
         weights = torch.tensor([weight for weight, _ in members], dtype=torch.float64, device=self.device)
         laws = [self.law(combination) for _, combination in members]
@@ -63,7 +63,7 @@ class SourceOracle:
         return _plain_scores(weights, laws)
 
     def members(self, combinations: Sequence[Combination]) -> Callable[[Tensor, float, float], Tensor]:
-        """Scores of each combination by itself: (x (N, D), alpha, sigma) -> (C, N, D)."""
+        """Scores of each combination: (x (N, D), alpha, sigma) -> (C, N, D)."""
         return self._each(combinations, lambda law, x: law.score(x.double()).to(x.dtype))
 
     def log_densities(self, combinations: Sequence[Combination]) -> Callable[[Tensor, float, float], Tensor]:

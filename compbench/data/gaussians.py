@@ -33,7 +33,7 @@ class Mixture(NamedTuple):
         return _log_members(self, x).logsumexp(1)
 
     def score(self, x: Tensor) -> Tensor:
-        """grad log p(x), (N, D) -> (N, D): the members' scores by responsibility."""
+        """grad log p(x), (N, D) -> (N, D): the members' scores, weighted by responsibility."""
         inverse = (1 / self.variances).to(x.dtype)
         if len(self.weights) == 1:
             return (self.means.to(x.dtype) - x) * inverse
@@ -117,13 +117,13 @@ def product_of_gaussians(sources: Sequence[Mixture], weights: Sequence[float]) -
 def base_composition(a1: Mixture, a2: Mixture, base: Mixture, count: int, generator: Generator) -> Tensor:
     """Exact draws of p1 p2 / p0 by rejection.
 
-    If the base is not a mixture of the perturbations: propose p1, accept p2 / (M p0), M the largest ratio of shared
-    components' weights.  Where p0 = (p1 + p2) / 2: 2 p1 p2 / (p1 + p2) <= sqrt(p1 p2) <= sum_jk sqrt(w_j w_k N_j N_k), a
-    Gaussian at each pair's midpoint with weight sqrt(w_j w_k) exp(-|mu_j - mu_k|^2 / (8 v)).
+    In general p1 is proposed, and accepted with probability p2 / (M p0), where M is the largest ratio of the weights of a
+    component.  If p0 = (p1 + p2) / 2, then 2 p1 p2 / (p1 + p2) <= sqrt(p1 p2) <= sum_jk sqrt(w_j w_k N_j N_k), and this sum is
+    proposed: a Gaussian at each pair's midpoint with weight sqrt(w_j w_k) exp(-|mu_j - mu_k|^2 / (8 v)).
 
     Args:
         a1, a2, base: mixtures of one shared variance; components of each are among the base's.
-        count: draws.
+        count: number of draws.
         generator: on the CPU.
 
     Returns:
@@ -147,9 +147,10 @@ def base_composition(a1: Mixture, a2: Mixture, base: Mixture, count: int, genera
 
 
 def quadrature(a1: Mixture, a2: Mixture, base: Mixture, side: int = QUADRATURE_SIDE) -> Mixture:
-    """p1 p2 / p0 in the plane as point masses on a grid, by the midpoint rule: right for moments and once it is noised.
+    """p1 p2 / p0 in the plane as point masses on a grid, by the midpoint rule.
 
-    Points of less than 1e-12 of the largest weight are left out.
+    The moments are accurate, and so are densities once noise is added.  Points of less than 1e-12 of the largest
+    weight are left out.
     """
     reach = 6 * float(base.variances.max()) ** 0.5
     low, high = base.means.min(0).values - reach, base.means.max(0).values + reach
@@ -179,7 +180,7 @@ def _is_mean(base: Mixture, a1: Mixture, a2: Mixture) -> bool:
 
 
 def _largest_ratio(a2: Mixture, base: Mixture) -> float:
-    """sup p2 / p0 where both weight shared components: the largest ratio of a component's weights."""
+    """sup p2 / p0 of two mixtures of shared components: the largest ratio of a component's weights."""
     ratios = []
     for weight, mean in zip(a2.weights, a2.means, strict=True):
         shared = (base.means == mean).all(1)

@@ -51,7 +51,7 @@ def open_images(
 ) -> Images:
     """The images of a factor grid on a device.
 
-    An official dataset that fits the GPU lives there as uint8; on a CPU it is read by index from the file.
+    An official dataset that fits on the GPU stays there as uint8; on a CPU it is read by index from the file.
     """
     if source.kind == "embedded":
         return _renderer(lattice, cache, device, progress)
@@ -69,7 +69,7 @@ def _renderer(lattice: Lattice, cache: Path, device: torch.device, progress: Cal
         try:
             return renderer.from_buffers(load_tensors(path)[0], device=device)
         except CompbenchError:
-            path.unlink()  # damaged: a cache is made again
+            path.unlink()  # a damaged cache file is written again
     made = renderer(device=device, progress=lambda done, total: progress("render", done, total))
     save_tensors(path, made.buffers(), {})
     return made

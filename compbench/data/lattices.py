@@ -68,7 +68,7 @@ DSPRITES = Lattice(
 
 
 def checked(name: str, conditions: Tensor, sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """Fine combinations, LongTensor (B, F), on a renderer's device; the check waits for nothing where they lie on the CPU.
+    """Fine combinations, LongTensor (B, F), on a renderer's device; if they come from the CPU, the check waits for nothing.
 
     Raises:
         CompbenchError: a value out of range, or the wrong number of factors.

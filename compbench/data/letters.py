@@ -46,7 +46,7 @@ def folder() -> Path:
     """The folder of matplotlib's fonts.  Raises CompbenchError if matplotlib is not installed."""
     spec = find_spec("matplotlib")
     if spec is None or not spec.submodule_search_locations:
-        raise CompbenchError(f"glyph tasks draw letters of fonts that matplotlib ships, and it is not installed: {INSTALL}")
+        raise CompbenchError(f"glyph tasks need the fonts of matplotlib, which is not installed: {INSTALL}")
     return Path(spec.submodule_search_locations[0]) / "mpl-data" / "fonts" / "ttf"
 
 

@@ -37,9 +37,9 @@ CENTRE = 31.5
 POST_HEIGHT, POST_HALF, LINK = 18.0, 2.6, 19.0
 SHOULDER_HALF, LINK_HALF = 1.6, 0.8
 TURN = (-100.0, 100.0)
-"""Degrees of the arm's azimuth over the horizontal axis; 0 points to the right."""
+"""Degrees of the arm's azimuth at both ends of the horizontal axis; 0 points to the right."""
 TILT = (-62.0, 100.0)
-"""Degrees of the second link from the vertical over the vertical axis."""
+"""Degrees between the second link and the vertical at both ends of the vertical axis."""
 SPIN = 25.0
 """Degrees that the object is turned about the link."""
 RADIUS = (3.75, 5.75)
@@ -74,7 +74,7 @@ class MPI3DRenderer:
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor], *, device: str | torch.device = "cpu") -> MPI3DRenderer:
-        """A renderer from what `buffers()` gave."""
+        """A renderer with the buffers of `buffers()`."""
         shapes = {name: tuple(tensor.shape) for name, tensor in buffers.items()}
         if shapes != {"arms": (3, 40, 40, 4096), "sprites": (6, 2, 3, 40, 40, 2, WINDOW * WINDOW)}:
             raise CompbenchError(f"these are not MPI3D buffers: {shapes}.")
@@ -218,8 +218,8 @@ def object_layers(shape: int, size: int, camera: int, horizontal: int) -> Tensor
 def _frame(horizontal: int) -> Tensor:
     """Orthonormal axes of the object, rigid with the link: its third axis points along the link, (N, 3, 3).
 
-    The first axis is the hinge that the link tilts about, so no pose is singular: a cross product with the tip would be at the
-    vertical, where the azimuth is lost.
+    The first axis is the hinge about which the link tilts, so no pose is singular.  A cross product with the tip would be
+    singular at the vertical, where the azimuth is undefined.
     """
     azimuth = _angle(TURN, torch.tensor(horizontal)).expand(40)
     tilt = _angle(TILT, torch.arange(40))
@@ -227,7 +227,7 @@ def _frame(horizontal: int) -> Tensor:
     hinge = torch.stack([-azimuth.sin(), azimuth.cos(), zero], dim=-1)  # (40, 3)
     along = torch.stack([azimuth.cos() * tilt.sin(), azimuth.sin() * tilt.sin(), tilt.cos()], dim=-1)
     other = torch.linalg.cross(along, hinge)
-    spin = math.radians(SPIN)  # a little turn about the link: a cube shows two side faces, not one
+    spin = math.radians(SPIN)  # a small turn about the link, so that a cube shows two side faces, not one
     side = math.cos(spin) * hinge + math.sin(spin) * other
     return torch.stack([side, torch.linalg.cross(along, side), along], dim=1)
 
@@ -260,7 +260,7 @@ def _hit(shape: int, radius: float, origin: Tensor, rays: Tensor) -> tuple[Tenso
 
 
 def _planes(shape: int) -> tuple[Tensor, Tensor]:
-    """Half-spaces n.x <= b of a convex body of unit radius: normals (P, 3) and offsets (P,).  Round ones have 20 sides."""
+    """Half-spaces n.x <= b of a convex body of unit radius: normals (P, 3) and offsets (P,).  Round bodies have 20 sides."""
     if shape == CUBE:
         return torch.cat([torch.eye(3), -torch.eye(3)]), torch.full((6,), 0.74)
     sides = {CONE: 20, CYLINDER: 20, HEXAGONAL: 6, PYRAMID: 4}[shape]

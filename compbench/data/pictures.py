@@ -19,7 +19,8 @@ def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -
     """Write a picture of `rows` x 8 random images of "shapes3d", "mpi3d" or "dsprites".
 
     Raises:
-        Unwritable: the file cannot be written; CompbenchError: its name ends as no picture's does.
+        Unwritable: the file cannot be written.
+        CompbenchError: the file's name does not end as a picture's does.
     """
     import torch
     from PIL import Image
@@ -37,7 +38,7 @@ def render_grid(name: str, output: Path, cache: Path, *, rows: int, seed: int) -
     except OSError as error:
         raise Unwritable.of(output, error) from error
     except ValueError as error:
-        raise CompbenchError(f"cannot write {output}: {error}; a name that ends in .png will do.") from error
+        raise CompbenchError(f"cannot write {output}: {error}; use a name that ends in .png.") from error
 
 
 def coloured(values: numpy.ndarray) -> numpy.ndarray:

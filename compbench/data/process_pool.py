@@ -28,8 +28,8 @@ class Workers:
     """Processes that apply one function to items, kept from one call of `map` to the next.
 
     Args:
-        function: of one item; a module's top-level function, as processes import it.
-        count: processes.
+        function: maps one item to its result; a module's top-level function, because processes import it.
+        count: number of processes.
     """
 
     def __init__(self, function: Callable[[Any], object], count: int) -> None:
@@ -60,7 +60,7 @@ class Workers:
                 while waiting and len(busy) < self._count:
                     worker = self._idle.pop() if self._idle else _Worker(self._context, self._function)
                     worker.index = waiting.popleft()
-                    with contextlib.suppress(OSError):  # it died before its item; the end of file shows it
+                    with contextlib.suppress(OSError):  # the process died before it got its item; the end of file shows this
                         worker.connection.send(items[worker.index])
                     busy[worker.connection] = worker
                 for connection in wait(list(busy)):
@@ -109,7 +109,7 @@ class _Worker:
 
 def _serve(connection: Connection, function: Callable[[Any], object]) -> None:
     """The process: answer items until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     while True:
         try:
             item = connection.recv()

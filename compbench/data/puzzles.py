@@ -1,11 +1,11 @@
 """Puzzles as products of constraints: queens on a board, colours of a graph, clauses of a formula.
 
-Each puzzle has a base law p_0 without constraints, and groups of constraints that touch each position once at most, so that the
-law of a group alone, p_i = p_0 given the constraints of the group, has independent blocks (`constraint_laws`).  Their product
+Each puzzle has a base law p_0 without constraints, and groups of constraints.  A group's constraints touch each position at most
+once, so its law p_i, which is p_0 given these constraints, has independent blocks (`constraint_laws`).  The product
 
     p_0 prod_i (p_i / p_0)
 
-is p_0 given all constraints: what is asked for, and has no closed form.
+is p_0 given all constraints.  It is what methods are asked for, and has no closed form.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from compbench.system.errors import CompbenchError
 
 NUM_COLOURS = 3
 LITERALS = 3
-"""A clause has so many literals."""
+"""Number of literals in a clause."""
 MOST_STEPS = 2_000_000
-"""`num_answers` gives up after so many signs: some seconds."""
+"""Number of signs after which `num_answers` gives up; they take some seconds."""
 NUM_ORDERS = 50
-"""Members are grouped in so many orders, and the best grouping is kept."""
+"""Number of orders in which members are grouped; the best grouping is kept."""
 
 
 class Lines(NamedTuple):
-    """Disjoint sets of positions, and what the signs of each set may be, with weights.
+    """Disjoint sets of positions, and the allowed signs of each set, with weights.
 
     Attributes:
-        positions: of each set, all of one size k.
-        patterns: k signs each.
-        weights: of the patterns, not normalised.
+        positions: the positions of each set; all sets have one size k.
+        patterns: the allowed signs, k for each pattern.
+        weights: weights of the patterns, not normalised.
     """
 
     positions: tuple[tuple[int, ...], ...]
@@ -44,10 +44,10 @@ class Puzzle(NamedTuple):
     """A puzzle over some signs.
 
     Attributes:
-        dimension: how many signs an answer has.
+        dimension: number of signs of an answer.
         base: the law without constraints; each law holds every position once.
         groups: by the factor's name, the law of each group of constraints alone.
-        edges: pairs of vertices, where the puzzle is a graph's.
+        edges: pairs of vertices, if the puzzle is a graph.
     """
 
     dimension: int
@@ -59,7 +59,7 @@ class Puzzle(NamedTuple):
 def queens(size: int) -> Puzzle:
     """A queen in each row and column, and at most one on each diagonal, of a board with `size` squares a side.
 
-    The base has each square taken with probability 1 / size, so that a row given one queen has it anywhere.
+    In the base each square has a queen with probability 1 / size, so if a row has one queen, each of its squares is as likely.
     """
     odds = 1 / (size - 1) if size > 1 else 1.0
     squares = [(row, column) for row in range(size) for column in range(size)]
@@ -80,11 +80,11 @@ def queens(size: int) -> Puzzle:
 def colouring(num_vertices: int, degree: float, seed: int) -> Puzzle:
     """Three colours of a random graph (Erdos and Renyi) such that neighbours differ; some such colouring exists.
 
-    Edges join vertices of different colours of a hidden colouring.  They are grouped into matchings, greedily.
+    Edges join vertices of different colours of a hidden colouring.  They are grouped greedily into matchings.
 
     Args:
         degree: mean number of neighbours.
-        seed: of the graph.
+        seed: seed of the graph.
     """
     chance = random.Random(seed)
     hidden = [vertex % NUM_COLOURS for vertex in range(num_vertices)]
@@ -93,8 +93,8 @@ def colouring(num_vertices: int, degree: float, seed: int) -> Puzzle:
     count = round(num_vertices * degree / 2)
     if not 0 < count <= len(allowed):
         raise CompbenchError(
-            f"a graph of {num_vertices} vertices with {degree:g} neighbours each has {count} edges; between 1 and "
-            f"{len(allowed)} leave a colouring: change task.size or task.density."
+            f"a graph of {num_vertices} vertices with {degree:g} neighbours each has {count} edges; only 1 to "
+            f"{len(allowed)} edges leave a colouring: change task.size or task.density."
         )
     edges = tuple(sorted(chance.sample(allowed, count)))
     one_hot = tuple(tuple(1 if place == colour else -1 for place in range(NUM_COLOURS)) for colour in range(NUM_COLOURS))
@@ -114,11 +114,11 @@ def colouring(num_vertices: int, degree: float, seed: int) -> Puzzle:
 def satisfiability(num_variables: int, ratio: float, seed: int) -> Puzzle:
     """A random formula of clauses with three literals each, which some hidden assignment satisfies.
 
-    Clauses are grouped such that none of a group share a variable, greedily.
+    Clauses are grouped greedily, so that no two clauses of a group share a variable.
 
     Args:
         ratio: clauses for each variable.
-        seed: of the formula.
+        seed: seed of the formula.
     """
     if num_variables < LITERALS:
         raise CompbenchError(f"a clause has {LITERALS} variables, and task.size={num_variables} leaves fewer.")
@@ -153,7 +153,7 @@ def num_answers(puzzle: Puzzle, most: int, most_steps: int = MOST_STEPS) -> int 
     lines = [(places, own.patterns) for law in (puzzle.base, *puzzle.groups.values()) for own in law for places in own.positions]
     kept: list[list[tuple[int, dict[int, int]]]] = [
         [] for _ in range(puzzle.dimension)
-    ]  # of each place: line, patterns a sign leaves
+    ]  # for each place: its lines, and the patterns that each sign leaves
     for number, (places, patterns) in enumerate(lines):
         for k, place in enumerate(places):
             fits = {sign: sum(1 << m for m, pattern in enumerate(patterns) if pattern[k] == sign) for sign in (-1, 1)}
@@ -188,9 +188,9 @@ def num_answers(puzzle: Puzzle, most: int, most_steps: int = MOST_STEPS) -> int 
 
 
 def disjoint(members: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Positions of the members in groups of which none share an element, as few groups as greedy fits in some orders give.
+    """Indices of the members in groups without shared elements, in as few groups as some greedy groupings find.
 
-    Each member is put into the first group that it fits; the order with the fewest groups is kept.
+    Each member is put into the first group that it fits; of several orders, the one with the fewest groups is kept.
     """
     chance = random.Random(0)
     orders = [chance.sample(range(len(members)), len(members)) for _ in range(NUM_ORDERS)]
@@ -217,7 +217,7 @@ def _by_length(lines: Sequence[Sequence[int]], odds: float, *, least: int) -> tu
 
 
 def _lines(lines: Sequence[Sequence[int]], odds: float, *, least: int) -> Lines:
-    """Lines of one length with one sign up, or none where `least` is 0; one has `odds` times the weight of none."""
+    """Lines of one length with one sign up, or none if `least` is 0; one sign up has `odds` times the weight of none."""
     length = len(lines[0])
     ups = [up for count in range(least, 2) for up in combinations(range(length), count)]
     patterns = tuple(tuple(1 if place in up else -1 for place in range(length)) for up in ups)

@@ -69,7 +69,7 @@ def open_official(
     *,
     progress: Progress = lambda stage, done, total: None,
 ) -> Images:
-    """The images of an official file: on a GPU where they fit, as uint8, else read by index."""
+    """The images of an official file: on a GPU as uint8 if they fit, otherwise read by index."""
     kind: type[MPI3DFile | Shapes3DFile] = MPI3DFile if lattice.name == "mpi3d" else Shapes3DFile
     file = kind(path, lattice.sizes, progress=progress)
     if device.type != "cuda" or file.count * math.prod(SHAPE) > 0.6 * torch.cuda.mem_get_info(device)[0]:
@@ -92,8 +92,9 @@ def load(file: LatticeFile, device: torch.device, *, progress: Progress = lambda
 class Shapes3DFile:
     """3dshapes.h5: `images` (N, 64, 64, 3) uint8 and `labels` (N, 6) float64, all combinations once, in order.
 
-    Where its chunks hold many images (one of h5py's default size holds a 4x4 patch of 15,000, and an image is spread over
-    768 of them: 6 images/s), the first `images` call unpacks the file once to an .npy next to it, and maps that.
+    If its chunks hold many images, the first call of `images` unpacks the file once to an .npy next to it, and maps that.
+    (Chunks of h5py's default size hold a 4x4 patch of 15,000 images; an image is spread over 768 chunks, which allows 6
+    images/s.)
 
     Args:
         path: the file.
@@ -101,8 +102,8 @@ class Shapes3DFile:
         progress: called as progress("unpack", done, total).
 
     Raises:
-        CompbenchError: not such a file, truncated, or not in lattice order; from `rows` and `images` also: damaged
-            within, or no room to unpack it.
+        CompbenchError: the file is of another kind, truncated, or not in lattice order; from `rows` and `images` also: it is
+            damaged, or there is no room to unpack it.
     """
 
     def __init__(self, path: Path, sizes: Sequence[int], *, progress: Progress = lambda stage, done, total: None) -> None:
@@ -165,7 +166,7 @@ class MPI3DFile:
         progress: called as progress("unpack", done, total).
 
     Raises:
-        CompbenchError: not such a file, truncated, of the wrong shape, or no room to unpack it.
+        CompbenchError: the file is of another kind, truncated or of the wrong shape, or there is no room to unpack it.
     """
 
     def __init__(self, path: Path, sizes: Sequence[int], *, progress: Progress = lambda stage, done, total: None) -> None:
@@ -187,7 +188,7 @@ class MPI3DFile:
 
 
 def npz_problem(path: Path, count: int) -> str:
-    """What is wrong with an .npz that should hold `count` pictures as `images`; "" if nothing.
+    """What is wrong with an .npz that should hold `count` pictures as `images`; "" if nothing is wrong.
 
     The function reads the whole file: if no hash is published, only the archive's own CRC-32 reveals a damaged copy.
     """

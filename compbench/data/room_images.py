@@ -64,7 +64,7 @@ class RenderedRooms:
 
 
 class FolderRooms:
-    """A user's pictures: one in `REFERENCE_EVERY` of each class is the referee's.  Training pictures are mirrored at random.
+    """A user's pictures: one in `REFERENCE_EVERY` of each class is for the referee.  Training pictures are mirrored at random.
 
     Raises:
         CompbenchError: a class has no folder or too few pictures, or a file is not a picture.
@@ -104,7 +104,7 @@ def cached_renderer(side: int, ctx: TaskContext) -> RoomsRenderer:
         try:
             return RoomsRenderer.from_buffers(load_tensors(path)[0], device=ctx.device)
         except CompbenchError:
-            path.unlink()  # damaged: a cache is made again
+            path.unlink()  # a damaged cache file is written again
     made = RoomsRenderer(side=side, device=ctx.device, progress=lambda done, total: ctx.progress("render", done, total))
     save_tensors(path, made.buffers(), {})
     return made

@@ -38,7 +38,7 @@ def exact_shares(where: str) -> Shares:
 
 
 def drawn_classes(condition: Tensor, laws: dict[Cell, Shares], generator: Generator) -> Tensor:
-    """A class of each condition (B, 2), by its shares: long (B,)."""
+    """A class for each condition (B, 2), drawn by the condition's shares: long (B,)."""
     import torch
 
     shares = torch.tensor([laws[first, second] for first, second in condition.tolist()])

@@ -77,7 +77,7 @@ class RoomsRenderer:
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor], *, device: str | torch.device = "cpu") -> RoomsRenderer:
-        """A renderer from what `buffers()` gave.  Raises CompbenchError for other tensors."""
+        """A renderer with the buffers of `buffers()`.  Raises CompbenchError for other tensors."""
         layers = {"couch": 3, "table": 3, "painting": 4}
         pixels = buffers["ground"].shape[-1] if "ground" in buffers else 0
         expected: dict[str, tuple[int, ...]] = {"ground": (NUM_ROOMS, len(GROUND), pixels)}
@@ -203,7 +203,7 @@ def ground_colours(styles: Tensor) -> Tensor:
 
 
 def _place(image: Tensor, layers: Tensor, styles: Tensor, position: int) -> Tensor:
-    """Furniture in front of what is there: its shadow on the floor, then itself, (N, 3, P)."""
+    """The image with furniture in front: first its shadow on the floor, then the furniture, (N, 3, P)."""
     palette = torch.tensor(FABRICS if position == 0 else WOODS, device=image.device).float()
     u = styles[:, 14 + 2 * position : 16 + 2 * position]
     colour = palette[(u[:, 0] * len(palette)).long()] * (0.8 + 0.4 * u[:, 1:])

@@ -73,7 +73,7 @@ def _room(u: list[float]) -> Room:
 
 
 def rays(room: Room, side: int) -> Tensor:
-    """Directions of `SAMPLES`^2 rays of each pixel, (side^2 SAMPLES^2, 3); those of one pixel stand together."""
+    """Directions of `SAMPLES`^2 rays of each pixel, (side^2 SAMPLES^2, 3); the rays of one pixel follow each other."""
     offsets = (torch.arange(SAMPLES) + 0.5) / SAMPLES
     pixels = torch.arange(float(side))
     row, column, dy, dx = torch.meshgrid(pixels, pixels, offsets, offsets, indexing="ij")
@@ -168,7 +168,7 @@ def shadow(boxes: list[Box], room: Room, points: Tensor, plane: Tensor) -> Tenso
 
 
 def _numbers(kind: str, pose: int, count: int) -> list[float]:
-    """Numbers in [0, 1) that are those of this pose, spread evenly over the poses."""
+    """The numbers of a pose, in [0, 1) and spread evenly over the poses."""
     seed = {"couch": 1, "table": 2, "painting": 3}[kind]
     order = [torch.randperm(NUM_POSES, generator=Generator().manual_seed(100 * seed + k))[pose].item() for k in range(count)]
     return [(place + 0.5) / NUM_POSES for place in order]

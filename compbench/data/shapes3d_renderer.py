@@ -55,7 +55,7 @@ FAR = 1e9
 
 
 class Hit(NamedTuple):
-    """Where rays meet a surface: distance (R,), FAR where they miss; unit normals (R, 3)."""
+    """Where rays meet a surface: distance (R,), FAR if a ray misses; unit normals (R, 3)."""
 
     distance: Tensor
     normal: Tensor
@@ -104,7 +104,7 @@ class Shapes3DRenderer:
 
     @classmethod
     def from_buffers(cls, buffers: dict[str, Tensor], *, device: str | torch.device = "cpu") -> Shapes3DRenderer:
-        """A renderer from what `buffers()` gave."""
+        """A renderer with the buffers of `buffers()`."""
         light = buffers.get("light", torch.empty(0))
         if tuple(light.shape) != (480, 5, SIDE * SIDE) or light.dtype != torch.float16:
             raise CompbenchError(f"Shapes3D buffers must be float16 (480, 5, 4096), got {light.dtype} {tuple(light.shape)}.")
@@ -151,7 +151,7 @@ def hue_colour(hue: float) -> tuple[float, float, float]:
 
 
 def light_buffers(scale: int, shape: int, orientation: int) -> Tensor:
-    """Light of one case: per material the mean over a pixel's rays of (is it seen) * brightness, (5, 4096) float32."""
+    """Light of one case: for each material, a pixel's mean over rays of brightness, 0 if it is not seen, (5, 4096) float32."""
     surface = trace(scale, shape, orientation)
     floor_light = torch.where(surface.shadow, torch.tensor(SHADOW), quadratic(surface.place, FLOOR))
     wall_light = wall_brightness(surface)
@@ -245,7 +245,7 @@ def _room(eye: Tensor, rays: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def intersect(shape: int, size: float, origin: Tensor, rays: Tensor) -> Hit:
-    """Nearest intersection in front of `origin` (R, 3) along `rays` (R, 3) with the object standing at the centre."""
+    """Nearest intersection in front of `origin` (R, 3) along `rays` (R, 3) with the object at the centre."""
     if shape == CUBE:
         return _box(size * CUBE_SIDE, origin, rays)
     if shape == SPHERE:

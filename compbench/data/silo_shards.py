@@ -20,10 +20,10 @@ class TensorSilo:
     """A silo whose examples lie on the device.
 
     Args:
-        name: of the silo.
+        name: the silo's name.
         x1: examples, (N, *D), float32 or what `decode` takes.
         condition: (N, F) long.
-        decode: stored examples -> x1 float32, where they are stored more tightly (uint8 images).
+        decode: stored examples -> x1 float32, if they are stored in fewer bytes (uint8 images).
     """
 
     def __init__(self, name: str, x1: Tensor, condition: Tensor, decode: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -47,8 +47,8 @@ def dirichlet_owners(cell: Tensor, silos: int, concentration: float, generator: 
 
     Args:
         cell: the cell of each example, long (N,).
-        silos: how many.
-        concentration: alpha; small ones give most of a cell to one silo.
+        silos: number of silos.
+        concentration: alpha; a small alpha gives most of a cell to one silo.
         generator: on the CPU.
 
     Returns:
@@ -64,11 +64,11 @@ def check_marginals(conditions: Sequence[Tensor], space: FactorSpace) -> None:
     """Make sure that some silo has each value of each factor; DCFM's full marginal coverage.
 
     Args:
-        conditions: of each silo's examples, (N, F).
+        conditions: conditions of each silo's examples, (N, F).
         space: the lattice.
 
     Raises:
-        CompbenchError: naming the first value that no silo has.
+        CompbenchError: no silo has some value; the message names the first one.
     """
     together = torch.cat(list(conditions))
     for k, factor in enumerate(space.factors):

@@ -127,7 +127,7 @@ SOURCES: dict[str, DataSource] = {
                     (
                         "https://github.com/google-deepmind/dsprites-dataset/raw/master/dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz",
                     ),
-                    md5="7da33b31b13a06f4b04a70402ce90c2e",  # as several loaders pin it; a SHA-256 is published by none we know
+                    md5="7da33b31b13a06f4b04a70402ce90c2e",  # as several loaders pin it; we know no published SHA-256
                     about=26_000_000,
                 ),
             ),
@@ -168,7 +168,7 @@ SOURCES: dict[str, DataSource] = {
         ),
         DataSource(
             "inception",
-            "the Inception network whose features FID is defined by (clean-fid's copy)",
+            "the Inception network whose features define FID (clean-fid's copy)",
             (
                 SourceFile(
                     "inception-2015-12-05.pt",
@@ -196,10 +196,10 @@ def file_hash(path: Path, algorithm: str = "sha256", *, progress: Callable[[int]
 
 
 def recorded_sha256(path: Path, file: SourceFile) -> str:
-    """The file's hash: from the note next to it if the note is of this file, otherwise measured and noted (12 GB take a while).
+    """The file's hash: from the note next to it if that note is of this file, otherwise measured and noted (slow for 12 GB).
 
     Raises:
-        CompbenchError: the file's hash is not published, and it is not the file that was here first.
+        CompbenchError: the file's hash is not published, and differs from the hash at its first use.
     """
     noted = noted_sha256(path)
     if noted and is_of(_note(path), path):
@@ -215,7 +215,7 @@ def recorded_sha256(path: Path, file: SourceFile) -> str:
 
 
 def noted_sha256(path: Path) -> str:
-    """The hash in the note next to a file (which need not exist), "" without a note."""
+    """The hash in the note next to a file, which need not exist; "" if there is no note."""
     try:
         words = _note(path).read_text("ascii").split()
     except (OSError, UnicodeDecodeError):

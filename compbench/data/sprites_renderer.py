@@ -2,7 +2,7 @@
 
     image = a_1 c_1 + (1 - a_1) (a_2 c_2 + (1 - a_2) ground),    a = clip(1/2 - distance to the sprite's edge in pixels, 0, 1)
 
-Both sprites are drawn by one function of their own five factors.  Written after the sprites of Wiedemer et al. 2023.
+One function draws each sprite from the sprite's five factors.  Written after the sprites of Wiedemer et al. 2023.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def cli(tmp_path: Path):
         (("run", "--method", "mono", "--task", "gmm-id", "--set", f"x={'[' * 60_000}"), "is nested more than"),
         (("score", "a.npz", "--task", "gmm-id", "--set", "foo=1"), "--set foo: samples have no settings of a method"),
         (("data", "render", "dsprites", "--rows", "1", "--output", "/proc/none/a.png"), "could not write /proc/none/a.png"),
-        (("data", "render", "dsprites", "--rows", "1", "--output", "a.none"), "a name that ends in .png will do"),
+        (("data", "render", "dsprites", "--rows", "1", "--output", "a.none"), "use a name that ends in .png"),
     ],
 )
 def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], message: str) -> None:
