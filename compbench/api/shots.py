@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
@@ -32,8 +32,10 @@ from compbench.api.interfaces import (
     Problem,
     SamplePair,
     Sampler,
+    Score,
     Task,
     TaskContext,
+    Value,
 )
 from compbench.api.schemas import MOST_NAMED_SHOTS, Shots
 from compbench.system.errors import CompbenchError
@@ -130,8 +132,8 @@ class OpenWithShots:
     """
 
     def __init__(self, task: Task, count: int, ctx: TaskContext) -> None:
-        others = _OtherExamples(task.event.shape)
-        metrics = {name: _among(metric, others) for name, metric in ctx.metrics.items()}
+        others = OtherExamples(task.event.shape)
+        metrics = {name: among_others(metric, others) for name, metric in ctx.metrics.items()}
         self.task: OpenTask = task.open(replace(ctx, metrics=metrics))
         plain = self.task.problem(task.budgets[ctx.preset])
         self.shots, self.examples, others.shots = _drawn(task, self.task, plain, count, ctx)
@@ -252,7 +254,7 @@ def examples_of(task: Task, opened: Any) -> Examples | None:
     return None if truth is None else lambda condition, generator: truth(condition)
 
 
-class _OtherExamples:
+class OtherExamples:
     """Pairs of real and generated samples without the real examples that were given as shots.
 
     Attributes:
@@ -270,12 +272,31 @@ class _OtherExamples:
         return self._last[1]
 
 
-def _among(metric: Metric, others: _OtherExamples) -> Metric:
+@dataclass(frozen=True)
+class _AmongOthers(Metric):
+    """A metric that is computed with real examples that are not shots, and whose score counts the samples that were compared."""
+
+    others: OtherExamples = field(kw_only=True)
+    lost: list[int] = field(default_factory=list)
+
+    def computed(self, plain: Callable[..., Value], pair: SamplePair, generator: object) -> Value:
+        kept = self.others.of(pair)
+        self.lost.append(len(pair.generated) - len(kept.generated))
+        return plain(kept, generator)
+
+    def score(self, split: str, value: float | None, *, n: int, suffix: str = "", **known: object) -> Score:
+        lost = sum(self.lost)
+        self.lost.clear()
+        return super().score(split, value, n=n - lost, suffix=suffix, **known)
+
+
+def among_others(metric: Metric, others: OtherExamples) -> Metric:
     """The metric, computed with real examples that are not shots."""
-    compute = metric.compute
-    if compute is None:
+    if metric.compute is None:
         return metric
-    return replace(metric, compute=lambda pair, generator: compute(others.of(pair), generator))
+    known = {one.name: getattr(metric, one.name) for one in fields(metric)}
+    made = _AmongOthers(**known, others=others)
+    return replace(made, compute=partial(made.computed, metric.compute), lost=made.lost)
 
 
 def without_shots(pair: SamplePair, shots: frozenset[str], shape: tuple[int, ...]) -> SamplePair:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,17 @@ import torch
 from click.testing import CliRunner
 
 from compbench.api.context import Batch
-from compbench.api.interfaces import SamplePair, Task, TaskContext
+from compbench.api.interfaces import Metric, SamplePair, Task, TaskContext, Value
 from compbench.api.schemas import Record, RunRequest
-from compbench.api.shots import OpenWithShots, SiloWithShots, hashes_of, with_shots, without_shots
+from compbench.api.shots import (
+    OpenWithShots,
+    OtherExamples,
+    SiloWithShots,
+    among_others,
+    hashes_of,
+    with_shots,
+    without_shots,
+)
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import configured
@@ -137,6 +146,22 @@ def test_distances_leave_the_shots_out_of_their_real_examples() -> None:
     assert without_shots(pair, frozenset(), (1, 4, 4)) is pair
     everything = frozenset(hashes_of(real, (1, 4, 4)))
     assert without_shots(pair, everything, (1, 4, 4)) is pair
+
+
+def test_a_score_counts_the_samples_that_are_left_without_the_shots() -> None:
+    """One real example of three is a shot: precision is a share of the two pictures that are compared, and says so."""
+    pictures = torch.arange(3, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 4, 4).contiguous()
+    pair = SamplePair(pictures, pictures, pictures + 9, lambda which, of: numpy.arange(3))
+    others = OtherExamples((3, 4, 4))
+    others.shots = frozenset(hashes_of(pictures[:1], (3, 4, 4)))
+    plain = Metric("share", "share of even pictures", "", "higher", compute=lambda pair, _: Value(len(pair.generated) / 10))
+    metric = among_others(plain, others)
+    assert metric.compute is not None
+    found = metric.compute(pair, None)
+    assert found.value == 0.2
+    assert metric.score("heldout", found.value, n=len(pair.generated)).n == 2
+    assert metric.score("seen", 0.5, n=7).n == 7  # nothing was computed since
+    assert among_others(replace(plain, compute=None), others).compute is None
 
 
 def test_a_run_trains_on_the_shots_and_its_record_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
