@@ -2,7 +2,7 @@
 
     pixel is on  iff  r < scale * R_shape(angle),    r and angle of its centre (column + 0.5, row + 0.5) seen from the sprite
 
-Sprites stand at 16 + 32 k / 31 pixels, k = 0 ... 31, across (x) and down (y); scales are 0.5, 0.6 ... 1; orientation k is a turn
+Sprites are at 16 + 32 k / 31 pixels, k = 0 ... 31, across (x) and down (y); scales are 0.5, 0.6 ... 1; orientation k is a turn
 by -2 pi k / 39 in image coordinates, so that 0 and 39 look the same.  `experiments/fit_dsprites.py` fits R to the 320 frames
 that the official repository shows: it has no wrong pixel in them, and about one per frame in frames that were left out of a fit.
 """

@@ -156,7 +156,7 @@ class Shapes3DFile:
 
 
 class MPI3DFile:
-    """The MPI3D npz: one array `images`, (N, 64, 64, 3) or one axis a factor, uint8; memory-mapped.
+    """The MPI3D npz: one array `images`, (N, 64, 64, 3) or one axis per factor, uint8; memory-mapped.
 
     An array stored without compression is mapped inside the archive; a compressed one is unpacked once, next to it.
 

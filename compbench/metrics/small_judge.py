@@ -1,6 +1,6 @@
 """A judge small enough to be stored in the repository, so that runs need not train one: 130,000 weights of 16 bits.
 
-    2 x 2 pixels to channels -> 4 x (3x3 convolution, batch norm, ReLU, halved) -> 2 x 2 maxima -> one linear head a factor
+    2 x 2 pixels to channels -> 4 x (3x3 convolution, batch norm, ReLU, halved) -> 2 x 2 maxima -> one linear head per factor
 
 The judge is trained on pictures with random shifts, blur, noise and contrast.  A judge trained only on the clean pictures of a
 factor grid would be right on exactly these, and wrong on pictures close to them.

@@ -183,8 +183,8 @@ def paper_notes(name: str) -> tuple[str, ...]:
         "(there dark on white).",
         "changed: transformer-decoder has tokens of 4 x 4 pixels (there 1) and a feed-forward of 4 widths (there 2048); "
         "transformer-decoder, pixel-decoder and low-rank have 3 times the rate (--set rate_factor=1 is the paper's).",
-        "changed: pixel-decoder has 64 units (there 256: --set width_factor=4); its weight decay and low-rank's is "
-        "0.01 (there 1e-4).",
+        "changed: pixel-decoder has 64 units (there 256: --set width_factor=4); its weight decay and that of "
+        "low-rank is 0.01 (there 1e-4).",
         "changed: in the repository low-rank has images of 32 pixels, bumps of width 1.5 and 1000 epochs of each seen cell once; "
         "the sweep bumps-ablation runs these.",
         "chosen: the code of the absent factor in stripes (zeros), how stripes and bumps mix, and the methods that are not "

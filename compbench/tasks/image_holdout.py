@@ -76,7 +76,7 @@ NEAR_NOISE: dict[str, float] = {"train_steps": 1000, "learning_rate": 4e-3, "tim
 """Changes to `quick` that teach a condition in less than half the steps: more times near the noise, larger steps
 (docs/investigations/times-near-the-noise.md)."""
 WITHOUT_SEEN_JUDGE = {("shapes3d", "quick")}
-"""Data sets and presets at which no seen-split judge is trained: it never ranks, and would take a sixth of README's run."""
+"""Data sets and presets without a seen-split judge, which never ranks and would take a sixth of README's run."""
 STANDARD = {"shapes3d": (6600, 4), "mpi3d": (8800, 2)}
 """Training steps and patch size of `standard`, by data set, chosen on seen combinations by `experiments/standard_budgets.py`."""
 

@@ -13,7 +13,7 @@ Why: all methods train with AdamW.
 
 Theirs: nothing is clipped.
 Ours: the *corrected* gradient is clipped, and controls are means of unclipped gradients.
-Why: every method clips its gradients; clipped in this order, the clip does not undo the control.
+Why: every method clips its gradients; in this order the clip does not undo the control.
 
 Theirs: a correction may have any length.
 Ours: it is cut to the length of the gradient that it corrects, parameter by parameter, which changes nothing at the fixed point.
