@@ -91,6 +91,19 @@ def test_an_oracle_of_the_other_perturbation_is_found() -> None:
     assert "as wide as the data" in LAWS.fault(condition, truth(LAWS, condition.flip(1))).found
 
 
+def test_an_exact_gaussian_lies_exactly_where_the_data_do_and_passes(tmp_path) -> None:
+    """The requests' noise comes in opposite pairs, or the mean of a few rows would be taken for a path that ends early."""
+    known = SEPARATED[0]
+    learner = Learner(Registry().load("methods", "mono"), known, torch.device("cpu"), tmp_path)
+    drawn = known.tiny.make(learner.device).federation.pooled().batch(4000, Generator().manual_seed(3))
+    deviations = (drawn.x1 - known.centre(drawn.condition)).std(0)
+    samples = known.centre(learner.asked) + deviations * learner.noise(len(learner.asked))
+    assert known.fault(learner.asked, samples, spread=False) is None
+    still = (known.centre(known.cells) == known.centre(known.cells[:1])).all(0)
+    middle = samples[:, still].quantile(torch.tensor([0.25, 0.75]), dim=0).mean(0)
+    torch.testing.assert_close(middle, known.centre(known.cells)[0, still])
+
+
 @pytest.mark.parametrize("masks", [0.0, 0.3])
 def test_what_is_asked_for_and_never_trained_is_found_whether_or_not_it_is_learnt(masks, tmp_path) -> None:
     known = next(known for known in KNOWN if known.tiny.name == "vector known")

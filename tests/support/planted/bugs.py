@@ -37,6 +37,7 @@ SAMPLE = "def sample(settings, net, request, ctx):\n"
 
 BUGS = {
     "guidance has the wrong sign": Bug("score", "", "v_null + settings", "v_null - settings"),
+    "the guidance weight is applied twice": Bug("score", "", "settings.guidance_weight *", "settings.guidance_weight**2 *"),
     "the moving average is not used": Bug("score", "", "return average.eval()", "return net.eval()"),
     "noise and data are swapped in the target": Bug("score", "", "(batch.x1 - x0)).square()", "(x0 - batch.x1)).square()"),
     "a setting has no bound": Bug("settings", "", "Field(1.5, ge=0, le=10, ", "Field(1.5, "),
