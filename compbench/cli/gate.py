@@ -7,11 +7,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TypedDict, Unpack
 
 import click
 
 from compbench.cli.names import names
-from compbench.cli.options import Finite, Options, list_option
+from compbench.cli.options import Finite, list_option
 from compbench.gate import answer as report
 from compbench.gate import baseline, sides, worktree
 from compbench.gate.regression import Listener, Plan, usable
@@ -27,6 +28,25 @@ from compbench.system.files import write_atomically
 from compbench.system.home import Home, scratch_folder
 
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class GateOptions(TypedDict):
+    """The options of `gate`, as click parsed them."""
+
+    base_ref: str
+    baseline: Path | None
+    write_baseline: Path | None
+    suite: str
+    methods: str
+    tasks: str
+    plugins: tuple[Path, ...]
+    tolerance: float
+    pairs: int
+    clock: Literal["auto", "cpu", "wall"]
+    always: bool
+    accept: tuple[str, ...]
+    markdown: Path | None
+    as_json: bool
 
 
 @click.command()
@@ -61,7 +81,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--accept", multiple=True, metavar="PATTERN", help="Accept an intended regression: 'factored/* parameters'.")
 @click.option("--markdown", type=FILE, metavar="FILE", help="Also write the table for a pull request.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def gate(**options: object) -> None:
+def gate(**options: Unpack[GateOptions]) -> None:
     """Test whether this code is worse or slower than a base: compare exact facts, paired scores, and speeds.
 
     \b
@@ -82,7 +102,7 @@ def gate(**options: object) -> None:
     sys.exit(status)
 
 
-def _gated(plan: Plan, options: Options, folder: Path) -> int:
+def _gated(plan: Plan, options: GateOptions, folder: Path) -> int:
 
     stored = baseline.read(options["baseline"]) if options["baseline"] else None
     head = sides.head_of(folder, Home.of_user().data, _resolved(options["plugins"]))
@@ -109,7 +129,7 @@ def _gated(plan: Plan, options: Options, folder: Path) -> int:
     return EXIT[answer(result.rows)]
 
 
-def _plan(options: Options) -> Plan:
+def _plan(options: GateOptions) -> Plan:
     """Make a plan from the options; errors in them are found before anything is built."""
     suite = _suite(options)
     if not (options["base_ref"] or options["baseline"] or options["write_baseline"]):
@@ -123,7 +143,7 @@ def _plan(options: Options) -> Plan:
     return Plan(suite, cell_options, options["tolerance"], options["pairs"], options["accept"], options["always"])
 
 
-def _suite(options: Options) -> Suite:
+def _suite(options: GateOptions) -> Suite:
 
     files = _resolved(options["plugins"])
     if options["suite"]:
@@ -145,7 +165,7 @@ def _suite(options: Options) -> Suite:
 
 
 @contextlib.contextmanager
-def _base(options: Options, folder: Path, say: Listener) -> Iterator[Side | None]:
+def _base(options: GateOptions, folder: Path, say: Listener) -> Iterator[Side | None]:
     """The base's side, if the base is a commit."""
     ref = options["base_ref"]
     if not ref:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from rich.markup import escape
@@ -22,7 +22,7 @@ from compbench.cli.names import names
 from compbench.cli.options import plugin_option
 from compbench.registry.declared import OTHERS, by_family, kind_of_data, missing_extra
 from compbench.registry.method_source import default_settings_of, version_of
-from compbench.registry.registry import KINDS, Entry, Kind, LoadResult, Registry, docstring
+from compbench.registry.registry import KINDS, Entry, LoadResult, Registry, docstring
 from compbench.registry.resolve import configured, why_not
 from compbench.runner.isolated import answer_of, scratch
 from compbench.runner.messages import LineOfText
@@ -82,36 +82,26 @@ def info(name: str, plugins: tuple[Path, ...], overrides: tuple[str, ...], as_js
     compbench info heldout_accuracy
     """
     registry = Registry(plugins)
-    if name in registry.names("methods"):
-        _under(overrides, None, name, "methods")
-        show_facts(method_facts(name, registry, plugins), as_json=as_json)
-        return
-    facts_of: dict[Kind, Callable[[Any, Entry], dict[str, Json]]] = {
-        "tasks": task_facts,
-        "metrics": metric_facts,
-        "executors": executor_facts,
-    }
-    for kind, facts in facts_of.items():
-        if name in registry.names(kind):
-            show_facts(
-                facts(_under(overrides, registry.load(kind, name), name, kind), registry.entry(kind, name)), as_json=as_json
-            )
-            return
-    if meaning := score_facts(name, registry):
-        show_facts(meaning, as_json=as_json)
-        return
-    scores = [f"{split}_{metric}" for split in SPLITS for metric in registry.names("metrics")]
-    known = [n for kind in KINDS for n in registry.names(kind)]
-    raise suggest("task, method, metric, executor or score", name, known + scores)
-
-
-def _under(overrides: tuple[str, ...], loaded: Any, name: str, kind: Kind) -> Any:
-    """The loaded object; a task with the settings of `--set task.NAME=VALUE`."""
-    if not overrides:
-        return loaded
-    if kind != "tasks" or not all(word.startswith("task.") for word in overrides):
+    kind = next((kind for kind in KINDS if name in registry.names(kind)), None)
+    if overrides and kind is not None and not (kind == "tasks" and all(word.startswith("task.") for word in overrides)):
         raise CompbenchError(f"--set {overrides[0]}: `info` takes --set task.NAME=VALUE, and only with the name of a task.")
-    return configured(loaded, parse_overrides(overrides))
+    match kind:
+        case "methods":
+            facts = method_facts(name, registry, plugins)
+        case "tasks":
+            task = registry.load("tasks", name)
+            facts = task_facts(configured(task, parse_overrides(overrides)) if overrides else task, registry.entry("tasks", name))
+        case "metrics":
+            facts = metric_facts(registry.load("metrics", name), registry.entry("metrics", name))
+        case "executors":
+            facts = executor_facts(registry.load("executors", name), registry.entry("executors", name))
+        case None:
+            facts = score_facts(name, registry)
+    if not facts:
+        scores = [f"{split}_{metric}" for split in SPLITS for metric in registry.names("metrics")]
+        known = [n for kind in KINDS for n in registry.names(kind)]
+        raise suggest("task, method, metric, executor or score", name, known + scores)
+    show_facts(facts, as_json=as_json)
 
 
 def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
@@ -225,16 +215,17 @@ def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
     return facts
 
 
-def _values(schema: Mapping[str, Any]) -> str:
+def _values(schema: Mapping[str, Json]) -> str:
     """The values that a setting takes: `0 < number <= 8`, or its choices."""
-    if "enum" in schema:
-        return " or ".join(map(str, schema["enum"]))
+    if isinstance(choices := schema.get("enum"), list):
+        return " or ".join(map(str, choices))
     bound = {
         key: f"{value:.0f}" if isinstance(value, float) and value.is_integer() else f"{value}" for key, value in schema.items()
     }
     low = next((f"{bound[key]} {sign} " for key, sign in (("minimum", "<="), ("exclusiveMinimum", "<")) if key in schema), "")
     high = next((f" {sign} {bound[key]}" for key, sign in (("maximum", "<="), ("exclusiveMaximum", "<")) if key in schema), "")
-    kind = schema.get("type") or " or ".join(one.get("type", "") for one in schema.get("anyOf", ())) or "value"
+    either = alternatives if isinstance(alternatives := schema.get("anyOf"), list) else []
+    kind = schema.get("type") or " or ".join(one.get("type", "") for one in either) or "value"
     return f"{low}{kind}{high}"
 
 
@@ -329,7 +320,7 @@ def best_rows(method: str, registry: Registry) -> dict[str, str]:
     return best
 
 
-def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
+def show_facts(facts: Mapping[str, Json], *, as_json: bool) -> None:
     """Facts as an aligned list, or as JSON."""
     if as_json:
         print(json.dumps(facts))
@@ -337,7 +328,7 @@ def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", min_width=12, max_width=24, overflow="fold")
     table.add_column(overflow="fold")
-    budgets = facts.get("budgets", {})
+    budgets = facts.get("budgets")
     for name, value in facts.items():
         if name == "budgets":
             table.add_row("budgets", "below")
@@ -346,7 +337,7 @@ def show_facts(facts: Mapping[str, Any], *, as_json: bool) -> None:
         table.add_row(name, escape(shown + (f": {EXPLAINED[name]}" if name in EXPLAINED else "")))
     console = output.console()
     console.print(table)
-    if budgets:
+    if isinstance(budgets, dict) and budgets:
         console.print(_budget_table(budgets))
 
 

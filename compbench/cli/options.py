@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, TypeVar, Unpack
 
 import click
 
-from compbench.api.context import PRESETS
+from compbench.api.context import PRESETS, Presets
 from compbench.api.schemas import RunRequest
 from compbench.board.site import rebuild
-from compbench.cli.names import names, settings
+from compbench.cli.names import Complete, names, settings
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import refuse_infinite
 from compbench.store.records import Store
@@ -27,14 +27,46 @@ if TYPE_CHECKING:
     from compbench.system.files import Json
 
 Command = TypeVar("Command", bound=Callable[..., object])
-Options = dict[str, Any]
-"""A verb's options as click parsed them, by name; the decorators give their types, which no type checker reads."""
+
+
+class RequestOptions(TypedDict):
+    """Options from which run requests are made, as click parsed them; the decorators below give the values these types."""
+
+    plugins: tuple[Path, ...]
+    preset: Presets
+    device: str
+    precision: str
+    source: str
+    metrics: NotRequired[str]
+    time_limit: NotRequired[str]
+
+
+class RunOptions(RequestOptions):
+    """What `run_options` adds to a verb."""
+
+    overrides: tuple[str, ...]
+    seeds: str
+    force: bool
+    resume: bool
+    quiet: bool
+
+
+class ListFacts(TypedDict, total=False):
+    """Facts of an option that takes a list, as `click.option` takes them."""
+
+    help: str
+    metavar: str
+    required: bool
+    default: list[str]
+    show_default: bool
+    shell_complete: Complete
 
 
 class Finite(click.FloatRange):
     """A range of numbers.  Click's own range accepts NaN, which exceeds no bound."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        # `float` is click's own annotation of a value that is still text if it comes from the command line
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -48,11 +80,12 @@ class Named(click.Choice):  # type: ignore[type-arg]  # generic in some versions
         super().__init__(choices)
         self._also = also
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return super().convert(self._also.get(value, value), param, ctx)
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        found: str = super().convert(self._also.get(value, value), param, ctx)
+        return found
 
 
-def list_option(*declarations: str, **facts: Any) -> Callable[[Command], Command]:
+def list_option(*declarations: str, **facts: Unpack[ListFacts]) -> Callable[[Command], Command]:
     """An option that takes a list, separated by commas or repeated: `--method a --method b` is `--method a,b`."""
     return click.option(*declarations, multiple=True, callback=lambda _context, _option, words: ",".join(words), **facts)
 
@@ -140,19 +173,25 @@ def completed_settings(ctx: click.Context, param: click.Parameter, incomplete: s
 
 
 def run_requests(
-    methods: list[str], tasks: list[str], overrides: dict[str, Json], options: Options, *, seeds: str, **more: Any
+    methods: list[str], tasks: list[str], overrides: dict[str, Json], options: RequestOptions, *, seeds: str, **more: object
 ) -> list[RunRequest]:
-    """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started."""
+    """One RunRequest for each method, task and seed.  Unknown names are found here, before anything is started.
+
+    `more` are further fields of the requests; they replace those that the options give.
+    """
     refuse_infinite(overrides)  # values of a sweep file may be inf or nan, which TOML has
     files = tuple(path.resolve() for path in options["plugins"])
     registry = Registry(files)
     _refuse_unknown(registry, methods, tasks, files)
     shared = {
         "overrides": overrides,
-        **{name: options[name] for name in ("preset", "device", "precision", "source")},
+        "preset": options["preset"],
+        "device": options["device"],
+        "precision": options["precision"],
+        "source": options["source"],
         "plugins": tuple(map(str, files)),
         "metrics": named_metrics(options.get("metrics", "")),
-        "time_limit": parse_time(options["time_limit"]),
+        "time_limit": parse_time(options.get("time_limit", "0")),
         "home": str(Home.of_user().root),
         **more,
     }

@@ -6,14 +6,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import click
 
+from compbench.api.context import Presets
 from compbench.cli.names import names
 from compbench.cli.options import (
     Finite,
-    Options,
     device_option,
     list_option,
     plugin_option,
@@ -33,6 +33,26 @@ from compbench.system.devices import num_cores
 from compbench.system.errors import CompbenchError
 from compbench.system.files import temporary_folder
 from compbench.system.home import Home
+
+
+class ProfileOptions(TypedDict):
+    """The options of `profile`, as click parsed them."""
+
+    methods: str
+    tasks: str
+    preset: Presets
+    overrides: tuple[str, ...]
+    device: str
+    precision: str
+    source: str
+    threads: int
+    repetitions: int
+    seconds: float
+    plugins: tuple[Path, ...]
+    to: Path | None
+    force: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command()
@@ -61,7 +81,7 @@ from compbench.system.home import Home
 @click.option("--force", is_flag=True, help="Measure again what was measured on this machine with this code.")
 @click.option("--json", "as_json", is_flag=True, help="Print each profile as one line of JSON.")
 @click.option("--quiet", is_flag=True, help="Do not say what is being measured.")
-def profile(**options: Any) -> None:
+def profile(**options: Unpack[ProfileOptions]) -> None:
     """Measure what a method costs on a task: the seconds that a training step and a request take, and memory.
 
     \b
@@ -90,18 +110,18 @@ def profile(**options: Any) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _cells(options: Options) -> list[Cell]:
+def _cells(options: ProfileOptions) -> list[Cell]:
 
     files = tuple(path.resolve() for path in options["plugins"])
-    more = {"preset": options["preset"], "seeds": "0", "set": parse_overrides(options["overrides"])}
+    preset, overrides = options["preset"], parse_overrides(options["overrides"])
     return [
-        Cell(method=method, task=task, **more)
+        Cell(method=method, task=task, preset=preset, seeds="0", set=overrides)
         for task in parse.names("tasks", options["tasks"], ())
         for method in parse.names("methods", options["methods"], files)
     ]
 
 
-def _cell_options(options: Options) -> CellOptions:
+def _cell_options(options: ProfileOptions) -> CellOptions:
 
     threads = options["threads"] or num_cores()
     if threads > num_cores():
@@ -110,7 +130,7 @@ def _cell_options(options: Options) -> CellOptions:
 
 
 def _measured(
-    side: Side, cell: Cell, cell_options: CellOptions, options: Options, folder: Path, say: Callable[[str], None]
+    side: Side, cell: Cell, cell_options: CellOptions, options: ProfileOptions, folder: Path, say: Callable[[str], None]
 ) -> tuple[CostProfile, Path]:
     """A measurement and its file: a new one, or an existing one of the same code on the same machine."""
     Home.of_user().share_data(sides.folder_of(side, cell) / "cache")

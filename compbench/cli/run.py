@@ -6,14 +6,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
 from compbench.api.schemas import RunRequest, name_of
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import rebuild_board, run_options, run_requests, threads_option
+from compbench.cli.options import RunOptions, rebuild_board, run_options, run_requests, threads_option
 from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.registry.registry import Registry
@@ -27,6 +27,13 @@ from compbench.sweep.parse import parse_overrides
 from compbench.sweep.tuning import read_settings
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
+
+
+class OneRunOptions(RunOptions):
+    """The options of `run` that its arguments do not name."""
+
+    curve: int
+    keep_samples: bool
 
 
 @click.command()
@@ -71,7 +78,7 @@ def run(
     dry_run: bool,
     verbose: bool,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[OneRunOptions],
 ) -> None:
     """Fit a method on a task, sample held-out and seen combinations, score them, write a record.
 
@@ -88,16 +95,20 @@ def run(
     if settings_file is not None:
         tuned = read_settings(settings_file, method)
         overrides, tuning = {**tuned.settings, **overrides}, tuned.tuning
-    more = {
-        "trace": trace,
-        "threads": threads,
-        "keep_samples": options["keep_samples"],
-        "curve": options["curve"],
-        "tuning": tuning,
-    }
     if options["curve"] and options["resume"]:
         raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
-    requests = run_requests([method], [task], overrides, options, seeds=options["seeds"], **more)
+    requests = run_requests(
+        [method],
+        [task],
+        overrides,
+        options,
+        seeds=options["seeds"],
+        trace=trace,
+        threads=threads,
+        keep_samples=options["keep_samples"],
+        curve=options["curve"],
+        tuning=tuning,
+    )
     check_request(requests[0], Registry(options["plugins"]))  # before a plan is printed
     if is_sealed:
         requests = _sealed(requests)

@@ -7,14 +7,15 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import click
 
+from compbench.api.context import Presets
 from compbench.api.schemas import RunRequest
 from compbench.cli import names as completion
 from compbench.cli import output
-from compbench.cli.options import Options, metric_option, named_metrics, plugin_option, preset_option, rebuild_board
+from compbench.cli.options import metric_option, named_metrics, plugin_option, preset_option, rebuild_board
 from compbench.cli.show import show_record
 from compbench.cli.submit import matching
 from compbench.registry.registry import Registry
@@ -29,6 +30,18 @@ from compbench.system.home import Home
 
 FILE = click.Path(path_type=Path)
 OWN_NAME = re.compile(r"[^A-Za-z0-9_.+-]+")
+
+
+class ScoreOptions(TypedDict):
+    """The options of `score` that say what is scored, as click parsed them."""
+
+    task: str
+    name: str
+    method: str
+    plugins: tuple[Path, ...]
+    overrides: tuple[str, ...]
+    preset: Presets
+    seed: int
 
 
 @click.command()
@@ -63,7 +76,7 @@ def score(
     value_range: str,
     quiet: bool,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[ScoreOptions],
 ) -> None:
     """Score SAMPLES from any source, or the weights of a method, on a task.  Nothing is trained; samples need no plugin.
 
@@ -161,7 +174,7 @@ def _what_is_new(path: Path, outcome: Outcome) -> str:
     return f"{values or 'no score is new'}: {outcome.path}{' (was done before)' if outcome.reused else ''}"
 
 
-def _request(samples: Path | None, options: Options) -> RunRequest:
+def _request(samples: Path | None, options: ScoreOptions) -> RunRequest:
 
     registry = Registry(tuple(path.resolve() for path in options["plugins"]))
     registry.entry("tasks", options["task"])

@@ -8,14 +8,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
 from compbench.api.executor import RunResult, SweepOptions
 from compbench.cli import output
 from compbench.cli.names import names
-from compbench.cli.options import Options, list_option, rebuild_board, run_options, run_requests
+from compbench.cli.options import RunOptions, list_option, rebuild_board, run_options, run_requests
 from compbench.cli.sweeps import cancel, status
 from compbench.registry.declared import missing_extra
 from compbench.registry.registry import Registry
@@ -93,7 +93,7 @@ def sweep(
     executor_words: tuple[str, ...],
     dry_run: bool,
     as_json: bool,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> None:
     """Run a grid of methods, tasks, seeds and settings.  The same command again runs only what is missing.
 
@@ -154,7 +154,7 @@ def sweep(
     sys.exit(_exit_status(done) if done else 0)
 
 
-def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
+def _here(grids: Sequence[Grid], executor: str, options: RunOptions) -> list[Grid]:
     """The grids without those that need a missing GPU; a line on standard error names them."""
     elsewhere = executor != "local" and options["device"] != "cpu"
     if not any(grid.gpu for grid in grids) or elsewhere or options["device"].startswith("cuda") or cards_of(options["device"]):
@@ -166,15 +166,14 @@ def _here(grids: Sequence[Grid], executor: str, options: Options) -> list[Grid]:
     return rest
 
 
-def _requested(grids: Sequence[Grid], facts: RunFacts, options: Options) -> list[RequestedRun]:
+def _requested(grids: Sequence[Grid], facts: RunFacts, options: RunOptions) -> list[RequestedRun]:
     """The requests of all grids, each once; a grid of applicable pairs skips pairs that cannot work together."""
     not_on = facts.matrix(options["plugins"]) if any(grid.applicable for grid in grids) else {}
     requested = [
         RequestedRun(request, grid.any_device)
         for grid in grids
-        for own in [{**options, "precision": grid.precision}]
         for overrides in grid.overrides()
-        for request in run_requests(*_names(grid, options), overrides, own, seeds=grid.seeds)
+        for request in run_requests(*_names(grid, options), overrides, options, seeds=grid.seeds, precision=grid.precision)
         if not (grid.applicable and not_on.get(request.method, {}).get(request.task))
     ]
     if not requested:
@@ -207,7 +206,9 @@ def _with_packages(requested: Sequence[RequestedRun], tasks: str, data: Path) ->
     return rest
 
 
-def _foretell(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts, options: Options, *, as_json: bool) -> None:
+def _foretell(
+    requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts, options: RunOptions, *, as_json: bool
+) -> None:
     """Print which runs exist, which are missing and how long those may take: one line per task, or each run as JSON."""
     requests, found = [one.request for one in requested], known(requested, listing, facts, every=True)
     there = [one.outcome is not None for one in found]
@@ -246,7 +247,7 @@ def _there(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts)
             yield place, result_of(one.request, outcome)
 
 
-def _longest_first(requested: Sequence[RequestedRun], places: Sequence[int], listing: Listing, options: Options) -> list[int]:
+def _longest_first(requested: Sequence[RequestedRun], places: Sequence[int], listing: Listing, options: RunOptions) -> list[int]:
     """The positions of some requests, those whose runs may take longest first."""
     requests = [requested[place].request for place in places]
     taken = seconds_taken(listing, {one.preset for one in requests}, on_gpu=bool(cards_of(options["device"])))
@@ -271,7 +272,7 @@ def _exit_status(results: Sequence[RunResult]) -> int:
     return 0 if all(result.status in ("ok", "queued") for result in results) else 1
 
 
-def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
+def _grids(methods: str, tasks: str, file: str, options: RunOptions) -> list[Grid]:
     """The grids that were asked for: the one of --method and --task, or those of a file.
 
     For a file's grids, --seed, --precision and --set replace values, and --method and --task keep only what they name.
@@ -281,7 +282,8 @@ def _grids(methods: str, tasks: str, file: str, options: Options) -> list[Grid]:
         if not methods or not tasks:
             raise CompbenchError("a sweep needs --method and --task, or --file; `compbench sweep --help` shows both.")
         return [Grid(methods=methods, tasks=tasks, seeds=options["seeds"], precision=options["precision"], set=own)]
-    given = {name: options[name] for name in ("seeds", "precision") if _given(name)}
+    values = (("seeds", options["seeds"]), ("precision", options["precision"]))
+    given = {name: value for name, value in values if _given(name)}
     found = [grid.model_copy(update={**given, "set": {**grid.set, **own}}) for grid in grids(file, options["preset"])]
     if not methods and not tasks:
         return found
@@ -302,7 +304,7 @@ def _given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
-def _names(grid: Grid, options: Options) -> tuple[list[str], list[str]]:
+def _names(grid: Grid, options: RunOptions) -> tuple[list[str], list[str]]:
 
     return parse.names("methods", grid.methods, options["plugins"]), parse.names("tasks", grid.tasks, ())
 

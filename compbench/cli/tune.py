@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
 from compbench.cli.names import names
 from compbench.cli.options import (
+    RequestOptions,
     device_option,
     plugin_option,
     precision_option,
@@ -21,6 +22,15 @@ from compbench.sweep.parse import parse_overrides
 from compbench.sweep.tuning import Progress
 from compbench.sweep.tuning import tune as study
 from compbench.system.errors import CompbenchError
+
+
+class TuneOptions(RequestOptions):
+    """The options of `tune` that its arguments do not name."""
+
+    overrides: tuple[str, ...]
+    threads: int
+    study_seed: int
+    quiet: bool
 
 
 @click.command()
@@ -52,7 +62,9 @@ from compbench.system.errors import CompbenchError
 @plugin_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the settings file as JSON.")
 @click.option("--quiet", is_flag=True, help="Do not print the trials.")
-def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def tune(
+    method: str, task: str, trials: int, seeds: int, search: tuple[str, ...], as_json: bool, **options: Unpack[TuneOptions]
+) -> None:
     """Search for good settings of a method, with Optuna, and write them to a file.
 
     \b
@@ -73,7 +85,7 @@ def tune(method: str, task: str, trials: int, seeds: int, search: tuple[str, ...
         raise CompbenchError(
             f"--set {wrong[0]}: settings of a task are not tuned; --set takes those of the method and the budget."
         )
-    (request,) = run_requests([method], [task], overrides, {**options, "time_limit": "0"}, seeds="0", threads=options["threads"])
+    (request,) = run_requests([method], [task], overrides, options, seeds="0", threads=options["threads"])
 
     def report(progress: Progress) -> None:
         if not options["quiet"] and not as_json:

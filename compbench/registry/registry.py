@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from _typeshed.importlib import MetaPathFinderProtocol as MetaPathFinder
 
+    from compbench.api.executor import Executor
     from compbench.api.interfaces import Method, Metric, Task
 
 Kind = Literal["methods", "tasks", "metrics", "executors"]
@@ -81,7 +82,7 @@ class Defined(NamedTuple):
 
 
 class LoadResult(NamedTuple):
-    """The result of loading a plugin; `value` is the Method, Task or Metric if the state is ok."""
+    """The result of loading a plugin; `value` is the Method, Task, Metric or Executor if the state is ok."""
 
     entry: Entry
     state: State
@@ -96,7 +97,7 @@ class Registry:
         self._files, self._defined = files, defined
         self._entries: dict[Kind, tuple[Entry, ...]] = {}
         self._loaded: dict[Entry, LoadResult] = {}
-        self._hooks: dict[tuple[Kind, str], tuple[ModuleType, dict[str, Any]]] = {}
+        self._hooks: dict[tuple[Kind, str], tuple[ModuleType, dict[str, object]]] = {}
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
         """Everything of a kind, sorted by name, without importing any of it."""
@@ -127,10 +128,10 @@ class Registry:
     def load(self, kind: Literal["metrics"], name: str) -> Metric: ...
 
     @overload
-    def load(self, kind: Kind, name: str) -> Any: ...  # Executor belongs to a higher layer
+    def load(self, kind: Literal["executors"], name: str) -> Executor: ...
 
-    def load(self, kind: Kind, name: str) -> Any:
-        """The Method, Task or Metric with this name.
+    def load(self, kind: Kind, name: str) -> Method | Task | Metric | Executor:
+        """The Method, Task, Metric or Executor with this name.
 
         Raises:
             CompbenchError: the name is unknown, or the plugin is broken or incompatible; the message says why.
@@ -138,7 +139,8 @@ class Registry:
         loaded = self.attempt(self.entry(kind, name))
         if loaded.state != "ok":
             raise CompbenchError(f"{kind[:-1]} '{name}' is {loaded.state}: {loaded.reason}")
-        return loaded.value
+        found: Method | Task | Metric | Executor = loaded.value
+        return found
 
     def attempt(self, entry: Entry) -> LoadResult:
         """Load one plugin; any exception becomes its state.  Installed plugins that are ok are loaded only once."""
@@ -339,7 +341,7 @@ def _check_api(module: ModuleType) -> None:
         raise CompbenchError(f"written for COMPBENCH_API {wanted}, this compbench has {API_VERSION}; update the older one.")
 
 
-def _offered(module: ModuleType, entry: Entry) -> dict[str, Any]:
+def _offered(module: ModuleType, entry: Entry) -> dict[str, object]:
     """What the module's hook returns, by name."""
     import pluggy
 

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from compbench.api.context import PRESETS
+from compbench.api.context import PRESETS, Presets
 from compbench.sweep.parse import DEEPEST
 from compbench.system import files
 from compbench.system.errors import CompbenchError
@@ -98,7 +98,7 @@ def read(name: str) -> SweepFile:
     return files.read_toml(name, SweepFile, folder=SHIPPED, option="--file", kind="shipped sweep file")
 
 
-def default_preset(name: str) -> str:
+def default_preset(name: str) -> Presets:
     """The default preset of a sweep file: `quick`, or the only preset besides `smoke` that it has grids for."""
     file = read(name)
     there = [preset for preset in PRESETS if preset != "smoke" and getattr(file, preset)]

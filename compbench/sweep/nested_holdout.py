@@ -91,8 +91,8 @@ class NestedRegistry(Registry):
         self._seed = seed
 
     def load(self, kind: Kind, name: str) -> Any:
-        found: Any = super().load(kind, name)
-        return nested(found, self._seed) if kind == "tasks" else found
+        found = super().load(kind, name)
+        return nested(found, self._seed) if isinstance(found, Task) else found
 
 
 def nested(task: Task, seed: int) -> Task:
