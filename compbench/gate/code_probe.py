@@ -12,10 +12,12 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the compbench of an older commit has no such type
+if TYPE_CHECKING:  # the compbench of an older commit has no such types
+    from compbench.api.interfaces import Method, Metric, Task
     from compbench.gate.proof import CodeFacts
+    from compbench.registry.registry import Entry
 
 DEVICES = ("cpu", "gpu")
 """Classes of devices; all GPUs run the same code."""
@@ -31,13 +33,13 @@ class Foreign:
 
     def __init__(self, entries: dict[str, list[list[str]]]) -> None:
         entry = ours("registry").Entry
-        self._entries = {
+        self._entries: dict[tuple[str, str], Entry] = {
             (kind, words[1]): entry(*words[:5], words[5] and Path(words[5]), *words[6:])
             for kind, found in entries.items()
             for words in found
         }
 
-    def entry(self, kind: str, name: str) -> Any:
+    def entry(self, kind: str, name: str) -> Entry:
         return self._entries[kind, name]
 
     def names(self, kind: str) -> list[str]:
@@ -52,7 +54,7 @@ def facts_here() -> CodeFacts:
     import compbench
 
     registry, resolve = ours("registry").Registry(), ours("resolve")
-    values: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    values: dict[str, dict[str, Method | Task | Metric]] = {kind: {} for kind in KINDS}
     for kind in KINDS:
         for entry in registry.entries(kind):
             loaded = registry.attempt(entry)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,10 +54,39 @@ CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
 """Clocks, bound before a plugin is loaded, because a plugin could replace the functions of `time`."""
 
 
+class Border(TypedDict):
+    """The sandbox's source, the folder that a probe may write to, and folders that it may not read."""
+
+    file: str
+    folder: str
+    closed: list[str]
+
+
+class Order(TypedDict, total=False):
+    """An order (`sides.order_of`, `sides.code`): every kind has its own part of these fields."""
+
+    kind: Literal["code", "race", "costs", "facts", "described"]
+    border: Border
+    method: str
+    task: str
+    overrides: dict[str, object]
+    preset: str
+    seed: int
+    plugins: list[str]
+    home: str
+    device: str
+    source: str
+    clock: Literal["cpu", "wall"]
+    seconds: float
+    precision: str
+    threads: int
+    pairs: list[tuple[str, str]]
+
+
 class Subject:
     """A method on a task, loaded by the `compbench` of this interpreter."""
 
-    def __init__(self, order: dict[str, Any]) -> None:
+    def __init__(self, order: Order) -> None:
         import torch
 
         RunRequest = ours("schemas").RunRequest
@@ -65,7 +94,7 @@ class Subject:
         devices = ours("devices")
 
         names = ("method", "task", "overrides", "preset", "seed", "source", "plugins", "home")
-        request = RunRequest(**{name: order[name] for name in names})
+        request = RunRequest(**{name: value for name, value in order.items() if name in names})
         self.registry = registry = Registry(tuple(Path(file) for file in request.plugins))
         self.device, self.seed, resolve = devices.resolve(order["device"]), int(order["seed"]), _resolve()
         self.method = registry.load("methods", request.method)
@@ -296,7 +325,7 @@ class Turns:
             self._answer((clock() - start) / count)
 
 
-def _race(order: dict[str, Any]) -> None:
+def _race(order: Order) -> None:
     """Load, report that, and take turns.  Answers have their own descriptor, so a plugin's output is never mistaken for one."""
     lines, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -330,7 +359,7 @@ def _resolve() -> ModuleType:
     return ours("resolve")
 
 
-def _code(order: dict[str, Any]) -> dict[str, str]:
+def _code(order: Order) -> dict[str, str]:
     """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
     executed = ours("meaning").executed
     Registry = ours("registry").Registry
@@ -407,7 +436,7 @@ def close_border(file: str, folder: str, closed: list[str], *, device: str) -> N
 
 def main(text: str) -> dict[str, object]:
     """Do what the order says; an error is an answer too."""
-    order = json.loads(text)
+    order: Order = json.loads(text)
     try:
         if order["kind"] == "code":
             return {"code": _code(order)}

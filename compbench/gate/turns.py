@@ -20,12 +20,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from compbench.gate.sides import LOOK_SECONDS, PROBE_SECONDS, SUPERVISOR, CellOptions, Side, Unable, command_of
 from compbench.gate.suite import Cell
 from compbench.runner.processes import last_line
 from compbench.runner.supervisor import STOP
+from compbench.system.files import Json
 
 Label = Literal["base", "head"]
 ROWS = ("train", "sample")
@@ -93,7 +94,9 @@ class Racer:
         with contextlib.suppress(BrokenPipeError):  # it has ended, and its answer says why
             self._process.stdin.write(f"{row}\n".encode())
             self._process.stdin.flush()
-        found: float | None = self._answer()
+        found = self._answer()
+        if found is not None and not isinstance(found, float | int):
+            raise Unable(f"it answered {found!r:.80} instead of seconds")
         return found
 
     def end(self) -> None:
@@ -102,7 +105,7 @@ class Racer:
             self._process.send_signal(STOP)
         self._process.communicate()
 
-    def _answer(self) -> Any:
+    def _answer(self) -> Json:
         line = self._line()
         try:
             found = json.loads(line)

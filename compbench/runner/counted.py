@@ -22,6 +22,7 @@ from compbench.system.condition_counts import ConditionCounts
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+    from torch._C import _ImperativeEngine as Engine
 
     from compbench.api.context import Batch, Silo
     from compbench.api.interfaces import Problem
@@ -118,14 +119,14 @@ class Tally:
 class CountedEngine:
     """Torch's autograd engine with a count of backward passes; it passes all other calls on."""
 
-    def __init__(self, engine: Any, tally: Tally) -> None:
+    def __init__(self, engine: Engine | CountedEngine, tally: Tally) -> None:
         self._counted, self._tally = engine, tally
 
     def run_backward(self, *given: object, **named: object) -> object:
         self._tally.backward_passes += 1
         return self._counted.run_backward(*given, **named)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._counted, name)
 
 

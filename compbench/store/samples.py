@@ -133,7 +133,7 @@ def _of_npz(path: Path) -> tuple[numpy.ndarray, numpy.ndarray]:
         raise CompbenchError(f"is not an npz file of arrays, or is damaged ({' '.join(str(error).split())[:100]}).") from error
 
 
-def _an_array(found: Any) -> numpy.ndarray:
+def _an_array(found: object) -> numpy.ndarray:
     """The loaded object, if it is one array; raises ValueError for an archive and for other bytes."""
     import numpy
 
@@ -295,7 +295,8 @@ class Recorder:
     """Keeps requests and answers, one after the other."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, list[Any]] = defaultdict(list)
+        self._parts: dict[str, list[numpy.ndarray]] = defaultdict(list)
+        self._streams: list[str] = []
 
     def note(self, request: Request, stream: str, samples: Tensor) -> None:
         """Keep one request, its stream, and its checked samples (B, *D)."""
@@ -306,15 +307,13 @@ class Recorder:
             known = torch.where(request.known_mask, request.known, known)
         for name, value in ((CONDITIONS, request.condition), (SAMPLES, samples), ("x0", request.x0), ("known", known)):
             self._parts[name].append(value.detach().cpu().numpy())
-        self._parts["stream"] += [stream] * len(samples)
+        self._streams += [stream] * len(samples)
 
     def arrays(self, *names: str) -> dict[str, numpy.ndarray]:
         """All requests, concatenated: "conditions", "samples", "x0", "known" (NaN where free), "stream"."""
         import numpy
 
-        return {
-            name: numpy.array(self._parts[name]) if name == "stream" else numpy.concatenate(self._parts[name]) for name in names
-        }
+        return {name: numpy.array(self._streams) if name == "stream" else numpy.concatenate(self._parts[name]) for name in names}
 
 
 def write_pool(path: Path, arrays: dict[str, numpy.ndarray]) -> None:

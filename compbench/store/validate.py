@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from compbench.api.interfaces import Score
+from compbench.api.interfaces import Metric, Score, Task
 from compbench.api.schemas import Record
 from compbench.api.shots import SETTING, digest_of
-from compbench.registry.registry import Kind, Registry
+from compbench.registry.registry import Entry, Kind, Registry
 from compbench.system.errors import CompbenchError
 
 SHARES = frozenset({"mode_share", "precision", "recall", "success_rate", "feasibility", "trivial_rate", "execution_ceiling"})
@@ -126,7 +125,7 @@ def check_shots(record: Record) -> None:
         return
     if len(set(given.examples)) != given.per_cell * given.num_cells or digest_of(given.examples) != given.digest:
         raise CompbenchError(f"does not name {given.per_cell} different shots of each of its {given.num_cells} held-out cells.")
-    task = _shipped("tasks", record.spec.task)
+    task = _shipped_task(record.spec.task)
     scored = {one.cell for score in record.scores if score.split == "heldout" for one in score.by_cell}
     if task is None or not scored:
         return
@@ -141,11 +140,11 @@ def check_known(record: Record) -> None:
 
     Such a record would displace honest ones.  Tasks and metrics of other packages are not checked, as no board depends on them.
     """
-    task = _shipped("tasks", record.spec.task)
+    task = _shipped_task(record.spec.task)
     if task is not None and record.spec.task_version > task.version:
         raise CompbenchError(f"has version {record.spec.task_version} of '{task.name}', which is at {task.version} here: update.")
     for score in record.scores:
-        metric = _shipped("metrics", score.metric)
+        metric = _shipped_metric(score.metric)
         if metric is None:
             continue
         if score.metric_version > metric.version:
@@ -159,7 +158,7 @@ def check_known(record: Record) -> None:
 
 def _takes_shots(record: Record) -> bool:
     """Whether `task.shots` is the harness's setting; a task of another package may have its own setting of that name."""
-    task = _shipped("tasks", record.spec.task)
+    task = _shipped_task(record.spec.task)
     return task is not None and SETTING not in type(task.settings).model_fields
 
 
@@ -193,11 +192,24 @@ def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
 
 
 @cache
-def _shipped(kind: Kind, name: str) -> Any:
-    """The task or metric of this name if it is compbench's own, else None."""
-    registry = _registry()
-    entry = next((entry for entry in registry.entries(kind) if entry.name == name), None)
-    return registry.attempt(entry).value if entry is not None and entry.distribution == "compbench" else None
+def _shipped_task(name: str) -> Task | None:
+    """The task of this name if it is compbench's own, else None."""
+    entry = _shipped("tasks", name)
+    found: Task | None = None if entry is None else _registry().attempt(entry).value
+    return found
+
+
+@cache
+def _shipped_metric(name: str) -> Metric | None:
+    """The metric of this name if it is compbench's own, else None."""
+    entry = _shipped("metrics", name)
+    found: Metric | None = None if entry is None else _registry().attempt(entry).value
+    return found
+
+
+def _shipped(kind: Kind, name: str) -> Entry | None:
+    entry = next((entry for entry in _registry().entries(kind) if entry.name == name), None)
+    return entry if entry is not None and entry.distribution == "compbench" else None
 
 
 _registry = cache(Registry)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from pydantic import Field
 
@@ -147,8 +146,8 @@ class _Tasks:
                 self._listener(slot, self._requests[index], ended(result), 1, 1)
 
 
-def work_on(requests: list[dict[str, Json]], how: tuple[Any, ...], begun: str) -> list[tuple[object, ...]]:
-    """A task: the work of one slot on some node, in plain types.
+def work_on(requests: list[dict[str, Json]], how: tuple[int, bool, bool, bool, int, int], begun: str) -> list[tuple[object, ...]]:
+    """A task: the work of one slot on some node, in plain types; `how` has the fields of `SweepOptions`.
 
     Ray starts it again if its node or process is lost; it then continues from the checkpoints.  The first start leaves the file
     `begun`, which tells later starts that the task began before.

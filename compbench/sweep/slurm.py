@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -46,6 +46,9 @@ from compbench.sweep.pool import STOPPED, ended, left, work_through
 from compbench.sweep.scheduler import Silent, State
 from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import Json, remove_tree
+
+if TYPE_CHECKING:
+    from submitit import Job, SlurmExecutor
 
 CANCEL_SECONDS = 120.0
 """Longest wait for members that were cancelled; SLURM kills them well before."""
@@ -220,7 +223,7 @@ def remove_finished(place: Path) -> None:
 T = TypeVar("T")
 
 
-def _submitted(executor: Any, members: Sequence[Member]) -> list[Any]:
+def _submitted(executor: SlurmExecutor, members: Sequence[Member]) -> list[Job[None]]:
     with executor.batch():
         return [executor.submit(member) for member in members]
 

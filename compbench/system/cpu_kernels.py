@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -30,7 +29,8 @@ CAN_WRAP = hasattr(torch.library, "get_kernel")
 
 Kernel = Callable[..., object]
 """A torch kernel, which takes the dispatch keys before its arguments."""
-Norm = Callable[..., tuple[Any, ...]]
+Norm = Callable[..., tuple[Tensor, ...]]
+NormGradient = Callable[..., tuple[Tensor | None, ...]]
 
 VECTOR = 16
 """With at least this number of channels per group, the channels-last kernel is fast by itself."""
@@ -84,7 +84,9 @@ def is_narrow(x: Tensor, groups: int) -> bool:
     )
 
 
-def _forward(kernel: Norm, keys: object, x: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+def _forward(
+    kernel: Norm, keys: object, x: Tensor, *rest: *tuple[Tensor | None, Tensor | None, int, int, int, int, float]
+) -> tuple[Tensor, ...]:
     """(x, gamma, beta, N, C, HW, G, eps) -> y, means (N, G), inverse deviations (N, G)."""
     if not is_narrow(x, rest[5]):
         return kernel(keys, x, *rest)
@@ -92,7 +94,13 @@ def _forward(kernel: Norm, keys: object, x: Tensor, *rest: Any) -> tuple[Tensor,
     return _channels_last(y), mean, inverse
 
 
-def _backward(kernel: Norm, keys: object, gradient: Tensor, x: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
+def _backward(
+    kernel: NormGradient,
+    keys: object,
+    gradient: Tensor,
+    x: Tensor,
+    *rest: *tuple[Tensor, Tensor, Tensor | None, int, int, int, int, Sequence[bool]],
+) -> tuple[Tensor | None, ...]:
     """(dy, x, means, inverse deviations, gamma, N, C, HW, G, which are asked for) -> dx, dgamma, dbeta."""
     if not is_narrow(x, rest[6]):
         return kernel(keys, gradient, x, *rest)

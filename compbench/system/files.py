@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from compbench.system.errors import (
     CompbenchError,
@@ -32,6 +32,7 @@ from compbench.system.errors import (
 )
 
 if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
     from pydantic import BaseModel
     from torch import Tensor
 
@@ -156,7 +157,7 @@ def held(path: Path, *, waiting: Callable[[], None] = lambda: None) -> Iterator[
         yield
 
 
-def lock(file: IO[Any] | int, *, wait: bool) -> bool:
+def lock(file: FileDescriptorLike, *, wait: bool) -> bool:
     """Lock an open file until it is closed.  Such locks only avoid duplicate work; no result depends on them.
 
     Args:

@@ -21,7 +21,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -30,13 +30,23 @@ BLOCK = 16
 """Number of output channels that the kernel computes together; it pads a smaller part to this number."""
 LEAST_PRODUCTS = 1 << 24
 """Below this number of multiplications one thread computes all of dW, because handing work over takes as long."""
-OPERATOR: Any = torch.ops.aten.convolution_backward.default
 ELSEWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.QuantizedCPU)
 """Torch has one kernel of this operator for all processors.  Called under a key that we do not wrap, it runs without Python's
 lock, which `torch.library.get_kernel` holds."""
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Gradients with respect to the images, the weights and the bias; None if a gradient is not requested."""
+
+
+class Operator(Protocol):
+    """The part of an operator of torch that is called here, with the types that torch leaves out."""
+
+    def name(self) -> str: ...
+
+    def redispatch(self, keys: torch._C.DispatchKeySet, /, *arguments: object) -> Gradients: ...
+
+
+OPERATOR: Operator = torch.ops.aten.convolution_backward.default
 
 
 class Convolution(NamedTuple):
@@ -59,6 +69,11 @@ class Convolution(NamedTuple):
     groups: int
 
 
+Ints = Sequence[int]
+Arguments = tuple[Ints | None, Ints, Ints, Ints, bool, Ints, int, Sequence[bool]]
+"""The fields of a `Convolution`, and which gradients are requested."""
+
+
 @functools.cache
 def share_weight_gradients() -> torch.library.Library | None:
     """Let threads share this process's bf16 gradients of convolutions on the CPU without waiting from now on.
@@ -75,7 +90,7 @@ def share_weight_gradients() -> torch.library.Library | None:
     return library
 
 
-def convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Gradients:
+def convolution_backward(dy: Tensor, x: Tensor, weight: Tensor, *rest: *Arguments) -> Gradients:
     """(dy, images, weights, a `Convolution`'s fields, requested gradients) -> `Gradients`."""
     threads, convolution, wanted = torch.get_num_threads(), Convolution(*rest[:-1]), rest[-1]
     if not is_shared(x, wanted, threads):
@@ -90,8 +105,7 @@ def is_shared(x: Tensor, wanted: Sequence[bool], threads: int) -> bool:
 
 def torchs(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, wanted: Sequence[bool]) -> Gradients:
     """Torch's own kernel, with the calling thread's number of threads: the plain reference."""
-    found: Gradients = OPERATOR.redispatch(ELSEWHERE, dy, x, weight, *convolution, wanted)
-    return found
+    return OPERATOR.redispatch(ELSEWHERE, dy, x, weight, *convolution, wanted)
 
 
 def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, wanted: Sequence[bool], threads: int) -> Gradients:
@@ -105,8 +119,8 @@ def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, want
     """
     workers = _workers(os.getpid(), threads)
 
-    def submit(*given: Any) -> Future[Gradients]:
-        return workers.submit(_alone, *given)
+    def submit(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, wanted: Sequence[bool]) -> Future[Gradients]:
+        return workers.submit(_alone, dy, x, weight, convolution, wanted)
 
     if products(dy, x, weight, convolution) < LEAST_PRODUCTS:
         return submit(dy, x, weight, convolution, wanted).result()
@@ -120,9 +134,9 @@ def shared(dy: Tensor, x: Tensor, weight: Tensor, convolution: Convolution, want
     of_images = [submit(*pair, weight, convolution, [True, False, False]) for pair in _row_parts(dy, x, for_images)]
     found = [[call.result() for call in calls] for calls in of_weight]
     return (
-        _joined([call.result()[0] for call in of_images]) if wanted[0] else None,
-        _joined([_sum([part[1] for part in parts]) for parts in found]) if wanted[1] else None,
-        _joined([_sum([part[2] for part in parts]) for parts in found]) if wanted[2] else None,
+        _joined([_given(call.result()[0]) for call in of_images]) if wanted[0] else None,
+        _joined([_sum([_given(part[1]) for part in parts]) for parts in found]) if wanted[1] else None,
+        _joined([_sum([_given(part[2]) for part in parts]) for parts in found]) if wanted[2] else None,
     )
 
 
@@ -162,14 +176,18 @@ def _row_parts(dy: Tensor, x: Tensor, count: int) -> list[tuple[Tensor, Tensor]]
     return list(zip(dy.tensor_split(count), x.tensor_split(count), strict=True)) if count else []
 
 
-def _joined(parts: list[Any]) -> Tensor:
+def _given(gradient: Tensor | None) -> Tensor:
+    assert gradient is not None, "it was requested"
+    return gradient
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
     """Parts concatenated along the first axis."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _sum(parts: list[Any]) -> Tensor:
+def _sum(parts: list[Tensor]) -> Tensor:
     """The sum of the parts in fp32, from the first to the last."""
-    first: Tensor
     first, *others = parts
     if not others:
         return first

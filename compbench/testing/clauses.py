@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 
 from compbench.api.context import FitParts
 from compbench.api.interfaces import Method, MethodSettings
+from compbench.system.files import Json
 from compbench.testing.fit_clauses import cancellation, gap, globals_, imports, memory, resume, silos, weights
 from compbench.testing.learning import first_kind, mixed, precision
 from compbench.testing.tiny_problems import ROWS, Tiny, opened
@@ -56,13 +56,13 @@ def settings(method: Method) -> None:
         raise Broken("its defaults change when they are written to JSON and read back", "use plain numbers, words and tuples")
 
 
-def _unbounded(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+def _unbounded(schema: Mapping[str, Json], definitions: Mapping[str, Mapping[str, Json]]) -> str:
     """The bound that a value's schema lacks; "" if all of its alternatives are bounded."""
     if "$ref" in schema:
-        return _unbounded(definitions[schema["$ref"].rsplit("/", 1)[-1]], definitions)
-    for alternatives in ("anyOf", "allOf", "oneOf"):
-        if alternatives in schema:
-            return next((fault for part in schema[alternatives] if (fault := _unbounded(part, definitions))), "")
+        return _unbounded(definitions[str(schema["$ref"]).rsplit("/", 1)[-1]], definitions)
+    for name in ("anyOf", "allOf", "oneOf"):
+        if isinstance(alternatives := schema.get(name), list):
+            return next((fault for part in alternatives if (fault := _unbounded(part, definitions))), "")
     if "enum" in schema or "const" in schema:
         return ""
     kind = schema.get("type")
@@ -71,8 +71,9 @@ def _unbounded(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     if kind == "string" and not schema.keys() & {"pattern", "maxLength"}:
         return "is any text"
     if kind == "array":
-        items = [*schema.get("prefixItems", []), *([schema["items"]] if isinstance(schema.get("items"), dict) else [])]
-        return next((fault for part in items if (fault := _unbounded(part, definitions))), "")
+        first = fixed if isinstance(fixed := schema.get("prefixItems"), list) else []
+        others = [items] if isinstance(items := schema.get("items"), dict) else []
+        return next((fault for part in [*first, *others] if (fault := _unbounded(part, definitions))), "")
     if kind == "null":
         return "may be None, which says nothing"
     return "may be anything" if kind is None else ""

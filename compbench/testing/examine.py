@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, Unpack
 
 import torch
 
@@ -129,7 +129,16 @@ def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callab
             yield known.tiny.name, partial(Learner, method, known, place)
 
 
-def report_on(method: Method, **options: Any) -> Report:
+class ExamineOptions(TypedDict, total=False):
+    """The keyword arguments of `examine`."""
+
+    only: Sequence[str]
+    problems: Sequence[str]
+    device: str
+    begin: Listener
+
+
+def report_on(method: Method, **options: Unpack[ExamineOptions]) -> Report:
     """All findings about a method, as a report."""
     start = time.perf_counter()
     findings = tuple(examine(method, **options))
@@ -161,7 +170,7 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
     """The checks on one problem; without a model there are no more checks."""
     name = subject.tiny.name if subject.device.type == "cpu" else f"{subject.tiny.name} on {subject.device}"
     learner = isinstance(subject, Learner)
-    checks = {name: act for name, act in (LEARNER_CHECKS if learner else SUBJECT_CHECKS).items() if name in wanted}
+    checks = {check: act for check, act in _checks_of(subject).items() if check in wanted}
     if not checks and not ("kinds" in wanted and not learner):
         return
     begin("fit", name)
@@ -191,7 +200,7 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
                 yield Finding(check, name, "skipped", f"see '{cause}'")
             continue
         begin(check, name)
-        finding = _attempt(check, name, partial(act, subject), subject.method)
+        finding = _attempt(check, name, act, subject.method)
         if subject.fault is not None and finding.status != "failed":
             finding = failed(subject.fault.clause or check, name, subject.fault.found, fix=subject.fault.fix)
         if check == "fit":
@@ -203,6 +212,13 @@ def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, histo
             if subject.fault is not None or check in GATES:
                 yield Finding(check, name, "skipped", f"all that would come after '{check}' on this problem")
                 return
+
+
+def _checks_of(subject: Subject) -> dict[str, Callable[[], str | None]]:
+    """The checks of a subject, in the order in which they run."""
+    if isinstance(subject, Learner):
+        return {check: partial(act, subject) for check, act in LEARNER_CHECKS.items()}
+    return {check: partial(act, subject) for check, act in SUBJECT_CHECKS.items()}
 
 
 ONCE = ("memory",)

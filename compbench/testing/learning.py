@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -332,7 +332,7 @@ def asked(learner: Learner) -> str | None:
     return "counted by calls of its networks, because its losses do not report what they regress on (compbench.regressed)"
 
 
-LEARNER_CHECKS: dict[str, Callable[[Any], str | None]] = {
+LEARNER_CHECKS: dict[str, Callable[[Learner], str | None]] = {
     "precision": precision,
     "learns": learns,
     "mixed": mixed,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 from compbench.runner.isolated import scratch, values_of
 from compbench.runner.processes import Ended, last_line
@@ -18,6 +18,16 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import Json
 from compbench.system.home import Home
 from compbench.testing.verdicts import CHECKS_OF, Finding, Report, failed
+
+
+class CheckOptions(TypedDict, total=False):
+    """The arguments of `check` that are the same for several methods."""
+
+    plugins: Sequence[Path]
+    only: Sequence[str]
+    device: str
+    time_limit: float
+    threads: int
 
 
 def check(
@@ -54,7 +64,7 @@ def check(
     return Report(method, findings, time.monotonic() - start)
 
 
-def check_all(names: Sequence[tuple[str, str]], *, jobs: int, **options: Any) -> Iterator[Report]:
+def check_all(names: Sequence[tuple[str, str]], *, jobs: int, **options: Unpack[CheckOptions]) -> Iterator[Report]:
     """Check several (kind, name), `jobs` of them at a time; reports come in the order of the names, as early as possible."""
     for kind in dict.fromkeys(kind for kind, _ in names):
         _refuse_unknown(options.get("only", ()), kind)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compbench.system.errors import CompbenchError
 
 if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr, TracebackStyle
+
     from compbench.testing.verdicts import Finding, Report
 
 
@@ -78,10 +80,12 @@ class ClauseItem(pytest.Item):
         if not any(finding.status == "ok" for finding in own):
             pytest.skip(own[0].found if own else "not checked: see the clauses that failed")
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *args: Any, **options: Any) -> Any:
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: TracebackStyle | None = None
+    ) -> str | TerminalRepr:
         if isinstance(excinfo.value, ClauseBroken):
             return "\n".join(f"{finding.title}: {finding.message}" for finding in excinfo.value.findings)
-        return super().repr_failure(excinfo, *args, **options)
+        return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         return self.path, None, f"{self.nodeid}"

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,8 @@ from support.toy_method import TOY, toy
 
 from compbench.gate import turns
 from compbench.gate.probe import Turns
-from compbench.gate.sides import CellOptions, Side
-from compbench.gate.turns import Unraced, run_pair, worsening
+from compbench.gate.sides import CellOptions, Side, Unable
+from compbench.gate.turns import Racer, Unraced, run_pair, worsening
 from compbench.system.errors import Cancelled
 
 
@@ -114,6 +115,20 @@ def test_what_a_plugin_prints_is_no_answer(tmp_path) -> None:
     found = run_pair({"base": (side(tmp_path, "base"), TOY), "head": (loud, TOY)}, CellOptions(clock="cpu", seconds=0.1))
     assert all(seconds < 1 for seconds in found.head.values())
     json.dumps(found)
+
+
+def test_an_answer_that_is_no_number_of_seconds_is_refused(tmp_path) -> None:
+    python = tmp_path / "python"
+    python.write_text("""#!/bin/sh\necho '"ready"'\nread row\necho '"fast"'\n""")
+    python.chmod(0o755)
+    with tempfile.TemporaryFile() as complaints:
+        racer = Racer(Side("base", python, tmp_path / "home"), TOY, CellOptions(), complaints, frozenset())
+        try:
+            racer.ready()
+            with pytest.raises(Unable, match="'fast' instead of seconds"):
+                racer.slice("train")
+        finally:
+            racer.end()
 
 
 @pytest.mark.parametrize(("clock", "count"), [("cpu", 1), ("wall", 0)])
