@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from compbench.system.errors import CompbenchError, suggest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is imported only where a tensor is made, because list
 NULL = -1
 """The value of a factor that a condition leaves open."""
 
-Value = TypeVar("Value", int, "Tensor", "ndarray[Any, Any]")
+Value = TypeVar("Value", int, "Tensor", "ndarray")
 
 
 def excluding(value: Value) -> Value:

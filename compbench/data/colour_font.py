@@ -8,7 +8,7 @@ Vector fonts (COLR, SVG) and fonts that join sequences by other tables (Apple's 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from compbench.system.errors import CompbenchError, remedy
 
 if TYPE_CHECKING:
     import numpy
+    from fontTools.ttLib import TTFont
 
 INSTALL = "pip install 'compbench[emoji]'"
 LIGATURE, EXTENSION = 4, 7
@@ -93,7 +94,7 @@ def _ligatures(table: Any) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from found.items()
 
 
-def _pictures(font: Any) -> Any:
+def _pictures(font: TTFont) -> Callable[[str], bytes | None] | None:
     """glyph name -> bytes of its PNG in the largest strike, or None; None if the font has no such table."""
     if "CBDT" in font and "CBLC" in font:
         sizes = [strike.bitmapSizeTable.ppemX for strike in font["CBLC"].strikes]

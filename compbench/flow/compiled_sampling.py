@@ -11,7 +11,7 @@ import inspect
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -110,7 +110,7 @@ class _Function:
         self.chosen: frozenset[Hashable] = frozenset()
         setattr(net, name, self)
 
-    def __call__(self, *arguments: object, **options: object) -> Any:
+    def __call__(self, *arguments: object, **options: object) -> Tensor:
         if torch.compiler.is_compiling() or options or torch.is_grad_enabled() or _transformed():
             return self.plain(*arguments, **options)
         shapes = tuple(map(_shape, arguments))

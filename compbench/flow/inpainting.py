@@ -21,9 +21,12 @@ from torch import Generator, Tensor, nn
 from compbench.flow import smc, solver
 from compbench.flow.compose import Guidance
 from compbench.flow.experts import Experts
-from compbench.flow.path import LinearPath, velocity_to_score
+from compbench.flow.path import GaussianPath, LinearPath, velocity_to_score
 from compbench.flow.score_models import VELOCITY_EDGE, on_device
 from compbench.flow.solver import Known, Velocity, conditioned
+
+Arguments = tuple[smc.ComposedScore, GaussianPath, Tensor, smc.Settings, Generator]
+"""The arguments of `smc.feynman_kac` by position."""
 
 
 @contextlib.contextmanager
@@ -43,7 +46,7 @@ def stochastic(model: object, generator: Generator, *, weight: float) -> Iterato
             return before[0](velocity, x0, num_steps=num_steps)
         return euler_maruyama(velocity, x0, num_steps=num_steps, known=known, generator=on_device(generator, x0.device))
 
-    def feynman_kac(*arguments: Any, known: Known | None = None) -> tuple[smc.Swarm, smc.Trace]:
+    def feynman_kac(*arguments: *Arguments, known: Known | None = None) -> tuple[smc.Swarm, smc.Trace]:
         composed, path, x, settings, noise = arguments
         if known is not None and not settings.noise:
             settings = settings._replace(noise=True, last_noise=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -246,6 +246,14 @@ def banded_convolution(images: Tensor, band: Tensor) -> Tensor:
     return made.transpose(1, 2)
 
 
+class Saved(Protocol):
+    """What a function of autograd keeps from its forward pass for its backward pass: two tensors."""
+
+    saved_tensors: tuple[Tensor, Tensor]
+
+    def save_for_backward(self, *tensors: Tensor) -> None: ...
+
+
 class PatchConvolution(torch.autograd.Function):
     """The convolution of images (B, C, H, W) as a sum over patches (B, C, 3, 3, H, W) that are never written down.
 
@@ -253,12 +261,12 @@ class PatchConvolution(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Saved, images: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(images, weight)
         return _over_patches(images, weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Saved, gradient: Tensor) -> tuple[Tensor, Tensor]:
         images, weight = ctx.saved_tensors
         of_weight = (gradient[:, :, None, None, None] * _patches(images)[:, None]).sum((0, 5, 6))
         return _over_patches(gradient, weight.transpose(0, 1).flip(2, 3)), of_weight

@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy
 import torch
@@ -50,7 +49,7 @@ class InceptionFeatures:
         self.sha256 = hashlib.sha256(content).hexdigest()
         if self.sha256 != sha256:
             raise MetricUnavailable(f"{path.name} has SHA-256 {self.sha256[:16]}..., expected {sha256[:16]}...: fetch it again")
-        self._resize: Any = build_resizer("clean")
+        self._resize: Callable[[numpy.ndarray], numpy.ndarray] = build_resizer("clean")
         self._device = device
         # TorchScript can run code, so we load the very bytes that were hashed, not the file again.
         self._net = torch.jit.load(io.BytesIO(content), map_location=device).eval()

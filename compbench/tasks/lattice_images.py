@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from compbench.api.context import Batch
 from compbench.api.factors import FactorSpace, Holdout
@@ -179,7 +179,7 @@ class JudgedLattice(OpenLattice):
 
         own: list[Score] = []
 
-        def asking(condition: Tensor, *, stream: str, **given: Any) -> Tensor:
+        def asking(condition: Tensor, *, stream: str, **given: Tensor | None) -> Tensor:
             samples = sampler(condition, stream=stream, **given)
             if self.referee.further is not None and stream in ("heldout", "seen"):
                 own.extend(self.referee.further(condition, to_uint8(samples), stream))

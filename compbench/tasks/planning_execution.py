@@ -112,7 +112,7 @@ def targets(plan: numpy.ndarray, stride: int) -> numpy.ndarray:
     return numpy.stack([numpy.interp(steps, steps[::stride], column) for column in knots.T], axis=1)
 
 
-def action(command: numpy.ndarray, info: dict[str, Any]) -> numpy.ndarray:
+def action(command: numpy.ndarray, info: dict[str, numpy.ndarray]) -> numpy.ndarray:
     """The relative action (5,) in [-1, 1] that leads from the measured pose to a command (6,)."""
     turn = math.atan2(command[4], command[3]) - float(info["proprio/effector_yaw"][0])
     turn = (turn + math.pi) % (2 * math.pi) - math.pi
@@ -121,7 +121,7 @@ def action(command: numpy.ndarray, info: dict[str, Any]) -> numpy.ndarray:
     return numpy.clip(delta / ACTION_SCALE, -1, 1)
 
 
-def _reset(trial: Trial) -> tuple[numpy.ndarray, dict[str, Any]]:
+def _reset(trial: Trial) -> tuple[numpy.ndarray, dict[str, numpy.ndarray]]:
     """Reset the environment with the trial's goal; without a seed, then put arm and cube where the plan begins."""
     env = cube_environment("task")
     place = {"task_name": "plan", "init_xyzs": _on_floor(trial.start), "goal_xyzs": _on_floor(trial.goal)}

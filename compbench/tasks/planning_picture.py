@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy
 
@@ -18,6 +18,7 @@ WIDTH, HEIGHT, GAP, TITLE, TOP = 220, 118, 6, 14, 16
 X_RANGE, Y_RANGE = (0.25, 0.60), (-0.35, 0.35)
 """The workspace in metres; small x is at the top, as in the front camera's view."""
 
+Colour = tuple[int, int, int]
 SUCCESS, FAILURE, INFEASIBLE = (20, 140, 60), (210, 50, 40), (190, 190, 190)
 SOURCE_SHADE, DESTINATION_SHADE = (226, 236, 250), (253, 240, 214)
 MOST_DRAWN = 12
@@ -109,9 +110,11 @@ class _Panel:
         self.draw.rectangle(corner, outline="black", width=3 * SCALE if heavy else 1)
         self.draw.text((self.left, self.top - SCALE * (TITLE - 1)), title, fill="black", font_size=SCALE * 10)
 
-    def _dot(self, point: tuple[float, float], radius: float, **how: Any) -> None:
+    def _dot(
+        self, point: tuple[float, float], radius: float, *, outline: Colour | None = None, fill: Colour | None = None
+    ) -> None:
         x, y = point
-        self.draw.ellipse((x - radius, y - radius, x + radius, y + radius), **how)
+        self.draw.ellipse((x - radius, y - radius, x + radius, y + radius), outline=outline, fill=fill)
 
 
 def _inside(points: numpy.ndarray) -> numpy.ndarray:
