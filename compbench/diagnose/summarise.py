@@ -31,9 +31,8 @@ def summarised(
     # Torch's forward mode compiles its own decompositions in a way that newer releases of torch warn of.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is deprecated", category=FutureWarning)
     place = Path(folder)
-    # Before its list of fonts exists, matplotlib writes one; 3.8 stops where the sandbox forbids that.
-    if not any((Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib").glob("fontlist-*.json")):
-        os.environ.setdefault("MPLCONFIGDIR", folder)
+    # Where its list of fonts does not exist yet, matplotlib writes one; 3.8 stops if the sandbox forbids that.
+    os.environ.setdefault("MPLCONFIGDIR", folder)
     record = read_record(place / f"{name}.json")
     subject = load_subject(record, place, home=Path(home), plugins=tuple(map(Path, plugins)), factors=factors)
     found = diagnose(subject, derivative=derivative)
