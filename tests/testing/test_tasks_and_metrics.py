@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from click.testing import CliRunner
+from support.sample_records import score
 
 from compbench.api.interfaces import Evaluation, Value
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.testing.metric_clauses import of_metric
-from compbench.testing.task_clauses import of_task
+from compbench.testing.task_clauses import by_luck, of_task
 
 REGISTRY = Registry()
 SW2, BLOBS = REGISTRY.load("metrics", "sw2"), REGISTRY.load("tasks", "blobs-iid")
@@ -76,6 +77,20 @@ def test_a_ceiling_below_chance_and_a_task_without_its_primary_score_are_finding
     task = otherwise(lambda score: score.model_copy(update={"floor": 9.0} if score.metric == "sw2" else {}))
     assert failures(of_task(task, REGISTRY)) == ["ceiling"]
     assert failures(of_task(replace(BLOBS, primary="seen_sw2"), REGISTRY)) == ["primary"]
+
+
+@pytest.mark.parametrize(
+    ("known", "noise", "real", "luck"),
+    [
+        ({"n": 16}, 0.75, 0.5625, True),
+        ({"n": 1000}, 0.75, 0.5625, False),
+        ({"n": 11}, 0.0909, 0.0909, True),
+        ({"n": 16, "primary": True}, 0.75, 0.5625, False),
+        ({"n": 16, "direction": "lower"}, 0.5625, 0.75, False),
+    ],
+)
+def test_only_few_samples_of_a_score_that_does_not_rank_may_be_as_good_as_real_ones(known, noise, real, luck) -> None:
+    assert by_luck(score(**{"primary": False, **known}), noise, real) == luck
 
 
 def test_check_takes_names_of_tasks_and_metrics() -> None:
