@@ -1,7 +1,10 @@
 """The planted bugs: each is caught by the check that it is for, or by a paired comparison of scores; the honest file is not."""
 
+import copy
+import functools
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,8 @@ import torch
 from support.planted.bugs import BUGS, RETURN, Bug
 from support.planted.stranger_bugs import BATCH, STRANGER_BUGS
 
-from compbench.api.interfaces import Method
+from compbench.api.context import Context
+from compbench.api.interfaces import Method, MethodSettings, Problem
 from compbench.gate.paired_test import compare_scores
 from compbench.registry.registry import Registry
 from compbench.runner.counted import Tally
@@ -25,9 +29,13 @@ from compbench.testing.watched import Subject
 HONEST = (Path(__file__).parents[1] / "support" / "planted" / "honest.py").read_text()
 STRUCTURAL = [name for name, bug in BUGS.items() if bug.check != "score"]
 NUMERICAL = [name for name, bug in BUGS.items() if bug.check == "score"]
-SEEDS = range(16)
+SEEDS = range(12)
 DRAWN = "silo.batch(budget.batch_size, ctx.generator)"
 COIN = "torch.rand(budget.batch_size, 1, 1, 1, generator=ctx.generator) < 0.5"
+SAMPLING = slice(HONEST.index("def sample("), HONEST.index("def evaluations("))
+LAWS = ("learns", "mixed", "null", "known")
+"""Clauses that look at samples of a fit, and not at how it came about."""
+FITS: dict[tuple[object, ...], torch.nn.Module] = {}
 FEW_TIMES = 2 if isinstance(learning.LONGER, int) else learning.LONGER[:1]
 
 
@@ -36,9 +44,22 @@ def method_of(folder: Path, bug: Bug | None = None) -> Method:
     if bug is not None:
         assert HONEST.count(bug.old) == 1, bug.old
         text = HONEST.replace(bug.old, bug.new)
-    file = folder / "planted.py"
+    file = Path(tempfile.mkdtemp(dir=folder)) / "planted.py"  # a file of its own: Python may take one of equal length for it
     file.write_text(text)
     return Registry((file,)).load("methods", "planted")
+
+
+def fitted_once(method: Method) -> Method:
+    """A method with a bug in its sampling alone, which samples from the model that the honest file's fit made of the problem."""
+
+    @functools.wraps(method.fit)
+    def fit(settings: MethodSettings, problem: Problem, ctx: Context) -> torch.nn.Module:
+        alike = (problem.event, problem.space.sizes, problem.budget, ctx.precision, ctx.generator.initial_seed())
+        if alike not in FITS:
+            FITS[alike] = method.fit(settings, problem, ctx)
+        return copy.deepcopy(FITS[alike])
+
+    return replace(method, fit=fit)
 
 
 def test_the_honest_file_keeps_the_contract(tmp_path) -> None:
@@ -148,7 +169,10 @@ def test_a_strangers_bug_is_one_finding_of_the_clause_that_it_is_for(name, longe
     if longer == "a little" and bug.check != "precision":
         monkeypatch.setattr(learning, "LONGER", FEW_TIMES)
         monkeypatch.setattr(learning, "precision_of_runs", lambda device: "fp32")
-    report = report_on(method_of(tmp_path, bug), only=(bug.check,), problems=(bug.problem,), device="cpu")
+    method = method_of(tmp_path, bug)
+    if bug.check in LAWS and bug.old in HONEST[SAMPLING]:
+        method = fitted_once(method)
+    report = report_on(method, only=(bug.check,), problems=(bug.problem,), device="cpu")
     assert [finding.check for finding in report.failures] == [bug.check]
     assert "docs/contract.md#" in report.failures[0].message
 
@@ -172,22 +196,18 @@ def errors(method: Method, room: Path, seeds: Sequence[int] = SEEDS) -> list[flo
     return found
 
 
-@pytest.fixture(scope="module")
-def honest_errors(tmp_path_factory) -> list[float]:
-    folder = tmp_path_factory.mktemp("honest")
-    return errors(method_of(folder), folder)
-
-
-@pytest.mark.parametrize("name", NUMERICAL)
-def test_a_planted_bug_makes_the_scores_of_the_same_seeds_worse(name, honest_errors, tmp_path) -> None:
-    head = dict(enumerate(errors(method_of(tmp_path, BUGS[name]), tmp_path)))
-    compared = compare_scores(dict(enumerate(honest_errors)), head, direction="lower", margin=0.0)
-    assert compared is not None
-    assert compared.finding == "worse"
-
-
-def test_the_honest_file_is_not_worse_than_itself(honest_errors, tmp_path) -> None:
-    assert errors(method_of(tmp_path), tmp_path, SEEDS[:2]) == honest_errors[:2]  # and so on: they are those of the seed
-    compared = compare_scores(*[dict(enumerate(honest_errors))] * 2, direction="lower", margin=0.0)
-    assert compared is not None
-    assert compared.finding == "not worse"
+def test_planted_bugs_make_the_scores_of_the_same_seeds_worse_and_the_honest_file_does_not(tmp_path) -> None:
+    """The smallest of them, the average that is not used, shows at 0.0023 in as many seeds; the others at 0.0001 in four."""
+    honest, found = errors(fitted_once(method_of(tmp_path)), tmp_path), {}
+    assert errors(method_of(tmp_path), tmp_path, SEEDS[:2]) == honest[:2]  # and so on: they are those of the seed
+    found["none"] = compare_scores(*[dict(enumerate(honest))] * 2, direction="lower", margin=0.0)
+    for name in NUMERICAL:
+        seeds = SEEDS if name == "the moving average is not used" else SEEDS[:4]
+        method = method_of(tmp_path, BUGS[name])
+        if BUGS[name].old in HONEST[SAMPLING]:
+            method = fitted_once(method)
+        head = dict(enumerate(errors(method, tmp_path, seeds)))
+        found[name] = compare_scores(dict(enumerate(honest)), head, direction="lower", margin=0.0)
+    findings = {name: compared.finding for name, compared in found.items() if compared is not None}
+    assert findings == {"none": "not worse"} | dict.fromkeys(NUMERICAL, "worse")
+    assert len(NUMERICAL) == 3
