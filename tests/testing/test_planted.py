@@ -210,4 +210,4 @@ def test_planted_bugs_make_the_scores_of_the_same_seeds_worse_and_the_honest_fil
         found[name] = compare_scores(dict(enumerate(honest)), head, direction="lower", margin=0.0)
     findings = {name: compared.finding for name, compared in found.items() if compared is not None}
     assert findings == {"none": "not worse"} | dict.fromkeys(NUMERICAL, "worse")
-    assert len(NUMERICAL) == 3
+    assert len(NUMERICAL) == 4
