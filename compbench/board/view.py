@@ -1,6 +1,7 @@
 """What the board answers, as one object: questions, their tasks, and each method's entry at a task, with text.
 
-The page, the Markdown file, the terminal and the figures draw this object; none of them chooses or computes anything.
+The Markdown file, the terminal, the figures and the page's questions draw this object; none of them chooses or computes
+anything.  The CSV files and the page's tables read `BoardRow` (`board/row.py`).
 """
 
 from __future__ import annotations
