@@ -6,6 +6,7 @@ noise, and not below a sampler that collapsed to one example of each combination
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -174,7 +175,7 @@ def by_luck(score: Score, other: float, real: float) -> bool:
     if score.primary or score.direction == "lower" or score.unit == "%" or not score.n:
         return False
     p = (other + real) / 2
-    return other - real <= 2 * (2 * p * max(1 - p, 0.0) / score.n) ** 0.5
+    return other - real <= 2 * math.sqrt(2 * p * max(1 - p, 0.0) / score.n)
 
 
 def _ranked(subject: TaskSubject) -> Score:
