@@ -112,9 +112,9 @@ def structured(runs: Sequence[Run]) -> str:
         return ""
     verdict = f"Within tasks, {' and '.join(told)} tells who composes." if told else "Within tasks, neither tells who composes."
     said = (
-        "The structure of a trained network is measured on seen cells alone ([how](../structure.md)), and compared with the "
-        f"share attained on held-out cells. {verdict} The correlation is Spearman's, and its interval is a bootstrap over pairs "
-        "of method and task."
+        "The structure of a trained network is measured on seen cells alone ([how](../hidden_structure.md)), and compared with "
+        f"the share attained on held-out cells. {verdict} The correlation is Spearman's, and its interval is a bootstrap over "
+        "pairs of method and task."
     )
     return "\n\n".join(["## Does structure tell who composes?", said, rows(table), f"![structure and share]({FIGURE})"])
 

@@ -4,10 +4,10 @@
     python experiments/structure.py                                       the correlations
     python experiments/structure.py --out structure.svg                   and the figure
 
-A point is an image run whose record has a structure (docs/structure.md; older records have none) and whose task has a scale.  R2
-and cosine are of seen cells alone, the share is of held-out ones.  The correlation is Spearman's, over all runs and within tasks
-(of each run's deviations from its task's means).  Its 95 % interval is by bootstrap over pairs of method and task, whose seeds
-stay together: seeds of one method are no independent witnesses.
+A point is an image run whose record has a structure (docs/hidden_structure.md; older records have none) and whose task has a
+scale. R2 and cosine are of seen cells alone, the share is of held-out ones. The correlation is Spearman's, over all runs and
+within tasks (of each run's deviations from its task's means). Its 95 % interval is by bootstrap over pairs of method and task,
+whose seeds stay together: seeds of one method are no independent witnesses.
 """
 
 from __future__ import annotations

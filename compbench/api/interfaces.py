@@ -215,7 +215,7 @@ class Method:
 
 
 class NamesHiddenLayer(Protocol):
-    """A model that names its hidden layer, for the structure in its records (docs/structure.md).
+    """A model that names its hidden layer, for the structure in its records (docs/hidden_structure.md).
 
     For other networks, the input of the last linear or convolution module is used.
 

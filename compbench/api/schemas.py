@@ -295,7 +295,7 @@ class Shots(Frozen):
 
 
 class Structure(Frozen):
-    """How additive a fitted network's hidden activations are in the holdout's factors, on seen cells only (docs/structure.md).
+    """How additive a fitted network's hidden activations are in the holdout's factors, on seen cells (docs/hidden_structure.md).
 
     The contestant measures it; it is unverified.
     """

@@ -264,7 +264,7 @@ def _structure_in_words(found: Structure) -> str:
         else f"no R2: {found.num_effects} effects fit any activations of {found.num_cells} cells"
     )
     cosine = "no cosine" if found.cosine is None else f"cosine {found.cosine:.3f} between the factors' spans"
-    return f"{r2}, {cosine}; {found.num_cells} seen cells, {found.layer} (docs/structure.md)"
+    return f"{r2}, {cosine}; {found.num_cells} seen cells, {found.layer} (docs/hidden_structure.md)"
 
 
 def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
