@@ -235,14 +235,14 @@ def rows(lines: Sequence[Sequence[str]]) -> str:
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
     """A paper's claims."""
     heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "verdict")
-    lines = [line(heads), line(["---"] * len(heads))]
+    lines: list[Sequence[str]] = [heads]
     for each, verdict in zip(found, said, strict=True):
         claim, p = each.claim, "" if each.p is None else f"{each.p:.2g}"
         values = f"{mean(each.better):.3g} : {mean(each.worse):.3g}"
         order = f"{claim.better.label} > {claim.worse.label}"
         cells = (claim.place, claim.task, order, values, str(len(each.better)), f"{each.gain:+.3g}", p, verdict)
-        lines.append(line(cells))
-    return "\n".join(lines)
+        lines.append(cells)
+    return rows(lines)
 
 
 def report(folder: Path, preset: str) -> str:

@@ -42,16 +42,15 @@ def unasked(found: Sequence[BoardRow], records: Sequence[Record], command: str) 
 
 def sealed(found: Sequence[Drop]) -> str:
     """How many drops from the public to the sealed holdout have an interval with 0, and each of them."""
-    known = [one for one in found if one.interval is not None]
-    if not known:
+    parts = [(one, *one.interval) for one in found if one.interval is not None]
+    if not parts:
         return ""
-    parts = [(one, *one.interval) for one in known if one.interval is not None]
     kept = [one for one, low, high in parts if low <= 0 <= high]
     fell = [f"`{one.method}` on {one.task} loses {one.drop:.2f}" for one, low, _ in parts if low > 0]
     rose = [f"`{one.method}` on {one.task} gains {-one.drop:.2f}" for one, _, high in parts if high < 0]
     said = (
         "A sealed holdout permutes the values of the public one by a hash of the method's code and the seed "
-        f"([how](../sealed.md)). The interval of the drop contains zero for {len(kept)} of {len(known)} pairs of method and "
+        f"([how](../sealed.md)). The interval of the drop contains zero for {len(kept)} of {len(parts)} pairs of method and "
         f"task{'; ' + '; '.join([*fell, *rose]) if fell or rose else ''}. Scores are of the presets named in the table."
     )
     names = ["task", "preset", "method", "public", "sealed", "drop", "interval of the drop", "runs"]

@@ -296,7 +296,7 @@ def among_others(metric: Metric, others: OtherExamples) -> Metric:
         return metric
     known = {one.name: getattr(metric, one.name) for one in fields(metric)}
     made = _AmongOthers(**known, others=others)
-    return replace(made, compute=partial(made.computed, metric.compute), lost=made.lost)
+    return replace(made, compute=partial(made.computed, metric.compute))
 
 
 def without_shots(pair: SamplePair, shots: frozenset[str], shape: tuple[int, ...]) -> SamplePair:
