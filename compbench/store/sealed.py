@@ -4,7 +4,8 @@
 
 A method can be tuned to a public holdout, knowingly or not.  With a sealed holdout, every change of what a method computes or of
 one of its settings draws another pattern; comments and docstrings change nothing, because they are not hashed.  The pattern is
-the task's own with the values of each factor permuted, so coverage, C_min and connection stay (`compbench.tasks.coverage`).
+the task's own with the values of each factor renamed, so coverage, C_min, connection and neighbours stay
+(`compbench.tasks.coverage`).
 A record names its pattern by its settings, and anyone can recompute the seed from the record; `compbench verify` refuses a
 different one.
 

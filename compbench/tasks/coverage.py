@@ -6,14 +6,15 @@ The lowest rung, d = (1 ... 1) and k = 1, has the origin and one line along each
 C_min.  Higher rungs widen the thresholds in proportion to the factors' sizes, or let more values lie beyond them (k > 1).  The
 rungs are nested orthotopic designs (IBM's orthotopic evaluation, arXiv 2511.02667, for classifiers only).  A random design of the
 same size shows each value at least once and is otherwise drawn uniformly.  A permuted design is the task's own pattern with the
-values of each factor permuted: it has as many seen cells, and their graph has the same shape.
+values of each factor renamed: it has as many seen cells, and their graph has the same shape.  Values without an order are
+permuted.  Values on a line are reversed or stay, and values on a circle are also turned, so that neighbours stay neighbours.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Literal, NamedTuple, TypeVar
 
@@ -24,6 +25,10 @@ from compbench.api.interfaces import MethodSettings
 from compbench.system.errors import CompbenchError
 
 V = TypeVar("V")
+Order = Literal["line", "circle"]
+UNORDERED: Mapping[str, Order] = {}
+ATTEMPTS = 1000
+"""Renamings that are tried before a pattern counts as the only one of its kind."""
 
 
 class CoverageSettings(MethodSettings):
@@ -33,7 +38,7 @@ class CoverageSettings(MethodSettings):
     design: Literal["orthotopic", "random", "permuted"] = Field(
         "orthotopic",
         description="which cells a coverage shows: those of the nearest rung, or equally many random ones; permuted takes no "
-        "coverage and permutes each factor's values in the task's own pattern",
+        "coverage and renames each factor's values in the task's own pattern, neighbours as neighbours",
     )
     split_seed: int = Field(0, ge=0, le=2**31, description="seed of a design's seen cells; the run's seed does not change them")
 
@@ -96,17 +101,28 @@ def seen_cells(sizes: Sequence[int], settings: CoverageSettings) -> tuple[tuple[
     return _random(sizes, count, settings.split_seed)
 
 
-def holdout_of(space: FactorSpace, names: Sequence[str], settings: CoverageSettings, rule: Callable[..., bool]) -> Holdout:
+def holdout_of(
+    space: FactorSpace,
+    names: Sequence[str],
+    settings: CoverageSettings,
+    rule: Callable[..., bool],
+    orders: Mapping[str, Order] = UNORDERED,
+) -> Holdout:
     """The holdout on some factors: what the rule holds out, or what the settings choose in its place (`chosen`)."""
-    return chosen(Holdout.by_rule(space, names, rule), settings)
+    return chosen(Holdout.by_rule(space, names, rule), settings, orders)
 
 
-def chosen(own: Holdout, settings: CoverageSettings) -> Holdout:
+def chosen(own: Holdout, settings: CoverageSettings, orders: Mapping[str, Order] = UNORDERED) -> Holdout:
     """A task's own holdout, its permutation, or, if a coverage is set, all cells that the coverage does not show.
 
+    Args:
+        own: the task's own holdout.
+        settings: the coverage and the design.
+        orders: factors whose neighbouring values look alike and are to stay neighbours, each with the order of its values.
+
     Raises:
-        CompbenchError: no design has the coverage, a permuted design is asked for another coverage than the task's own, or the
-            task holds nothing out.
+        CompbenchError: no design has the coverage, a permuted design is asked for another coverage than the task's own, the
+            task holds nothing out, or a permuted design has no pattern but the task's own.
     """
     if not own.cells and (settings.coverage or settings.design == "permuted"):
         asked = f"coverage={settings.coverage:g}" if settings.coverage else "design=permuted"
@@ -117,7 +133,7 @@ def chosen(own: Holdout, settings: CoverageSettings) -> Holdout:
                 f"--set task.coverage={settings.coverage:g}: task.design=permuted shows as many cells as the task's own pattern; "
                 "leave task.coverage out, or use task.design=random."
             )
-        return permuted(own, settings.split_seed)
+        return permuted(own, settings.split_seed, orders)
     if not settings.coverage:
         return own
     seen = set(seen_cells(own.pattern_space.sizes, settings))
@@ -125,12 +141,21 @@ def chosen(own: Holdout, settings: CoverageSettings) -> Holdout:
     return Holdout.by_rule(own.space, names, lambda *cell: cell not in seen)
 
 
-def permuted(own: Holdout, seed: int) -> Holdout:
-    """The same pattern with the values of each factor permuted; the first permutation of the seed that holds out other cells."""
-    attempt = 0
-    while (cells := _permuted(own, f"{seed} {attempt}")) == own.cells:
-        attempt += 1
-    return own._replace(cells=cells)
+def permuted(own: Holdout, seed: int, orders: Mapping[str, Order] = UNORDERED) -> Holdout:
+    """The same pattern with the values of each factor renamed; the first renaming of the seed that holds out other cells.
+
+    Raises:
+        CompbenchError: every renaming gives the task's own pattern.
+    """
+    kinds = [orders.get(factor.name) for factor in own.pattern_space.factors]
+    for attempt in range(ATTEMPTS):
+        cells = _renamed(own, f"{seed} {attempt}", kinds)
+        if cells != own.cells:
+            return own._replace(cells=cells)
+    raise CompbenchError(
+        "--set task.design=permuted: every renaming that keeps neighbouring values neighbours gives the task's own pattern; "
+        "use task.design=random with a task.coverage."
+    )
 
 
 def said(settings: CoverageSettings, otherwise: str) -> str:
@@ -162,9 +187,21 @@ def _orthotope(sizes: Sequence[int], rung: Rung, seed: int) -> tuple[tuple[int, 
     return tuple(cell for cell in product(*map(range, sizes)) if num_beyond(cell) <= rung.beyond)
 
 
-def _permuted(own: Holdout, seed: str) -> tuple[tuple[int, ...], ...]:
-    orders = [_shuffled(range(size), f"{seed} {factor}") for factor, size in enumerate(own.pattern_space.sizes)]
-    return tuple(sorted(tuple(order[value] for order, value in zip(orders, cell, strict=True)) for cell in own.cells))
+def _renamed(own: Holdout, seed: str, orders: Sequence[Order | None]) -> tuple[tuple[int, ...], ...]:
+    sizes = own.pattern_space.sizes
+    names = [_reordered(size, f"{seed} {factor}", orders[factor]) for factor, size in enumerate(sizes)]
+    return tuple(sorted(tuple(name[value] for name, value in zip(names, cell, strict=True)) for cell in own.cells))
+
+
+def _reordered(size: int, seed: str, order: Order | None) -> list[int]:
+    """The values in a random order: any one, or on a line or circle one in which neighbours stay neighbours."""
+    shuffled = _shuffled(range(size), seed)
+    if order is None:
+        return shuffled
+    start = shuffled[0] if order == "circle" else 0
+    turned = [(start + step) % size for step in range(size)]
+    forwards = _shuffled((True, False), f"{seed} forwards")[0]
+    return turned if forwards else turned[::-1]
 
 
 def _random(sizes: Sequence[int], count: int, seed: int) -> tuple[tuple[int, ...], ...]:

@@ -10,7 +10,7 @@ quarter turn, because a square looks the same after it: only these orientations 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Event, Source, Task, TaskContext
 from compbench.data.lattice import choose_source
 from compbench.data.lattices import DSPRITES
-from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.coverage import UNORDERED, CoverageSettings, Order, holdout_of, said
 from compbench.tasks.image_holdout import budgets
 from compbench.tasks.lattice_images import JudgedLattice, Lattices, Referee, binned
 from compbench.tasks.real_pictures import of_lattice
@@ -54,10 +54,11 @@ class Settings(CoverageSettings):
 
 
 class Pattern(NamedTuple):
-    """Which cells of which factors are held out, and a description of them."""
+    """Which cells of which factors are held out, and the factors whose order a permuted pattern keeps."""
 
     names: tuple[str, str]
     rule: Callable[[Settings, int, int], bool]
+    orders: Mapping[str, Order] = UNORDERED
 
 
 def in_the_middle(settings: Settings, x: int, y: int) -> bool:
@@ -67,8 +68,8 @@ def in_the_middle(settings: Settings, x: int, y: int) -> bool:
 
 
 PATTERNS = {
-    "light": Pattern(("shape", "orientation"), lambda settings, a, b: (a + b) % 4 == 0),
-    "heavy": Pattern(("shape", "x"), lambda settings, a, b: (a + b) % 3 != 0),
+    "light": Pattern(("shape", "orientation"), lambda settings, a, b: (a + b) % 4 == 0, {"orientation": "line"}),
+    "heavy": Pattern(("shape", "x"), lambda settings, a, b: (a + b) % 3 != 0, {"x": "line"}),
     "position": Pattern(("x", "y"), in_the_middle),
 }
 HELD_OUT = {
@@ -98,8 +99,8 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
         "y": settings.position_bins,
     }
     space = binned(FINE, bins)
-    names, rule = PATTERNS[pattern]
-    lattices = Lattices(FINE, space, holdout_of(space, names, settings, partial(rule, settings)))
+    names, rule, orders = PATTERNS[pattern]
+    lattices = Lattices(FINE, space, holdout_of(space, names, settings, partial(rule, settings), orders))
     return Task(
         name=f"dsprites-{pattern}",
         family="images",

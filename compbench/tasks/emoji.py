@@ -22,7 +22,7 @@ from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Event, Task, TaskContext
 from compbench.data.emoji_drawings import FONT, PERSONS, ROLES, TONES, choose
 from compbench.flow.transfer import send
-from compbench.tasks.coverage import CoverageSettings, chosen, said
+from compbench.tasks.coverage import CoverageSettings, Order, chosen, said
 from compbench.tasks.image_holdout import NEAR_NOISE, budgets
 from compbench.tasks.lattice_images import Lattices, OpenLattice
 from compbench.tasks.real_pictures import of_lattice
@@ -73,6 +73,8 @@ HELD_OUT = {
     "heavy": "three quarters of role x skin tone held out",
     "person": "a third of role x person held out",
 }
+ORDERS: dict[str, Order] = {"tone": "line"}
+"""A permuted pattern keeps tones from light to dark, or reverses them."""
 ADDED = "tone"
 
 
@@ -146,7 +148,7 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
 
 def pattern_of(pattern: str, settings: Settings, seed: int) -> Holdout:
     """The held-out pairs of a run's seed; under a coverage they do not depend on the seed."""
-    return chosen(turned(pattern, seed), settings)
+    return chosen(turned(pattern, seed), settings, ORDERS)
 
 
 class OpenEmoji(OpenLattice):

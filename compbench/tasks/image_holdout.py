@@ -27,7 +27,7 @@ from compbench.api.interfaces import Budget, Event, Task, TaskContext
 from compbench.data.lattice import choose_source, open_images
 from compbench.data.lattices import MPI3D, SHAPES3D, Lattice
 from compbench.system.errors import CompbenchError
-from compbench.tasks.coverage import CoverageSettings, chosen, said
+from compbench.tasks.coverage import CoverageSettings, Order, chosen, said
 from compbench.tasks.lattice_images import JudgedLattice, Lattices, Referee
 from compbench.tasks.real_pictures import of_lattice
 
@@ -50,6 +50,8 @@ PATTERNS: dict[str, Callable[[int, int], bool]] = {
     "heavy": lambda a, b: (a + b) % 4 != 0,
 }
 PAIRS = {"shapes3d": ("shape", "object hue"), "mpi3d": ("object colour", "object shape")}
+HUES: dict[str, Order] = {f"{part} hue": "circle" for part in ("floor", "wall", "object")}
+"""Shapes3D's hues lie on the colour circle; a permuted pattern turns or reverses it."""
 ADDED = {"shapes3d": "floor hue", "mpi3d": "background colour"}
 JUDGE: dict[str, Literal["plain", "pooled"]] = {"shapes3d": "plain", "mpi3d": "pooled"}
 """The judges' architecture; on MPI3D's small objects `plain` learns far more slowly than `pooled`."""
@@ -141,7 +143,7 @@ def make_task(lattice: Lattice, pattern: str, settings: Settings | None = None) 
     space = condition_space(lattice, settings.axis_bins)
     extend = pattern == "extend"
     own = Holdout.empty(space) if extend else Holdout.by_rule(space, PAIRS[lattice.name], PATTERNS[pattern])
-    holdout = chosen(own, settings)
+    holdout = chosen(own, settings, HUES)
     found = budgets(lattice.name, extend=extend)
     if lattice.name == "shapes3d" and not extend:
         found["quick"] = found["quick"].model_copy(update=NEAR_NOISE)

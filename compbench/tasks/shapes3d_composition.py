@@ -16,7 +16,7 @@ from compbench.api.interfaces import Task
 from compbench.data.lattice import choose_source
 from compbench.data.lattices import SHAPES3D
 from compbench.tasks.coverage import holdout_of, said
-from compbench.tasks.image_holdout import EVENT, GUIDANCE, Settings, budgets, condition_space, open_task
+from compbench.tasks.image_holdout import EVENT, GUIDANCE, HUES, Settings, budgets, condition_space, open_task
 from compbench.tasks.real_pictures import of_lattice
 
 NAMES = ("wall hue", "object hue", "shape")
@@ -34,7 +34,7 @@ def make_task(settings: Settings | None = None) -> Task:
     settings = settings or Settings()
     space = condition_space(SHAPES3D, settings.axis_bins)
     halves = [space.sizes[space.index(name)] // 2 for name in NAMES]
-    holdout = holdout_of(space, NAMES, settings, lambda *cell: sum(map(operator.ge, cell, halves)) > 1)
+    holdout = holdout_of(space, NAMES, settings, lambda *cell: sum(map(operator.ge, cell, halves)) > 1, HUES)
     return Task(
         name="shapes3d-composition",
         family="images",

@@ -19,7 +19,7 @@ from compbench.api.federation import Federation
 from compbench.api.hookspecs import hookimpl
 from compbench.api.interfaces import Budget, Evaluation, Event, Problem, Sampler, Source, Task, TaskContext
 from compbench.system.errors import CompbenchError
-from compbench.tasks.coverage import CoverageSettings, holdout_of, said
+from compbench.tasks.coverage import CoverageSettings, Order, holdout_of, said
 from compbench.tasks.lattice_images import Lattices, RenderedSilo
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ SPACE = FactorSpace(
     )
 )
 PATTERN = tuple(f"{sprite} {name}" for sprite in ("front", "back") for name in ("x", "y", "shape"))
+ORDERS: dict[str, Order] = {f"{sprite} {axis}": "line" for sprite in ("front", "back") for axis in "xy"}
 BASES = (0, 0, 0), (3, 3, 0)
 """Position and shape of the front and the back base sprite: discs in opposite corners."""
 
@@ -84,7 +85,9 @@ BUDGETS["paper"] = Budget(
 def make_task(settings: Settings | None = None) -> Task:
     """The task.  Raises CompbenchError for a coverage that no design has."""
     settings = settings or Settings()
-    holdout = holdout_of(SPACE, PATTERN, settings, {"orthogonal": neither_at_base, "diagonal": far_apart}[settings.support])
+    holdout = holdout_of(
+        SPACE, PATTERN, settings, {"orthogonal": neither_at_base, "diagonal": far_apart}[settings.support], ORDERS
+    )
     event = Event("image", (3, settings.side, settings.side))
     words = {"orthogonal": "one of them at its base in all seen pictures", "diagonal": "near each other in all seen pictures"}
     return Task(

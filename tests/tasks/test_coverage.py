@@ -7,14 +7,14 @@ from collections import Counter
 import pytest
 from click.testing import CliRunner
 
-from compbench.api.factors import identifiability, minimum_coverage
+from compbench.api.factors import Factor, FactorSpace, Holdout, identifiability, minimum_coverage
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
-from compbench.tasks.coverage import CoverageSettings, rungs, seen_cells
+from compbench.tasks.coverage import CoverageSettings, Order, permuted, rungs, seen_cells
 
 SIZES = [(4, 10), (10, 10), (2, 2, 2), (3, 8), (5, 4, 3)]
-LATTICES = ("shapes3d-heavy", "mpi3d-light", "cmnist-iid", "cmnist-noniid", "bump-center")
+LATTICES = ("shapes3d-heavy", "mpi3d-light", "cmnist-iid", "cmnist-noniid", "bump-center", "dsprites-light", "two-sprites")
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -106,6 +106,37 @@ def test_a_permuted_design_renames_the_values_of_the_task_s_own_pattern(name: st
         for column in range(len(task.holdout.factors)):  # how often each value is held out, in any order
             own, renamed = (sorted(Counter(cell[column] for cell in each.holdout.cells).values()) for each in (task, one))
             assert own == renamed
+
+
+@pytest.mark.parametrize(("order", "count"), [("circle", 10), ("line", 2)])
+def test_a_permuted_design_keeps_the_neighbours_of_an_ordered_factor(order: Order, count: int) -> None:
+    space = FactorSpace([Factor("kind", 1), Factor("place", 5)])
+    own = Holdout(space, (0, 1), ((0, 0), (0, 1), (0, 3)))
+    found = {permuted(own, seed, {"place": order}).cells for seed in range(300)}
+    everything = [[(start + step) % 5 for step in range(5)] for start in range(5 if order == "circle" else 1)]
+    everything += [names[::-1] for names in everything]
+    wanted = {tuple(sorted((0, names[value]) for _, value in own.cells)) for names in everything}
+    assert len(everything) == count
+    assert found == wanted - {own.cells}
+
+
+def test_a_sealed_checkerboard_keeps_both_neighbouring_hues_of_each_held_out_cell_seen() -> None:
+    task = Registry().load("tasks", "shapes3d-medium")
+    assert task.configure is not None
+    patterns = set()
+    for seed in range(60):
+        holdout = task.configure(task.settings.model_copy(update={"design": "permuted", "split_seed": seed})).holdout
+        held = set(holdout.cells)
+        assert not any({(shape, (hue - 1) % 10), (shape, (hue + 1) % 10)} & held for shape, hue in held)
+        patterns.add(holdout.cells)
+    assert len(patterns) == 5  # shapes in two pairs: three ways, and two turns of the hues; the public one is left out
+
+
+def test_a_pattern_that_every_renaming_keeps_is_refused_in_one_line() -> None:
+    space = FactorSpace([Factor("x", 4), Factor("y", 4)])
+    own = Holdout.by_rule(space, ("x", "y"), lambda x, y: x in (1, 2) and y in (1, 2))
+    with pytest.raises(CompbenchError, match="gives the task's own pattern"):
+        permuted(own, 0, {"x": "line", "y": "line"})
 
 
 def test_a_permuted_design_takes_no_coverage() -> None:
