@@ -85,8 +85,9 @@ def test_each_room_is_on_a_floor_and_nothing_is_loose_at_the_top() -> None:
 
 
 def test_no_two_modules_have_one_file_name() -> None:
-    names = Counter(path.name for path in [*CORE, *PLUGINS] if path.name != "__init__.py" and "templates" not in path.parts)
-    assert {name for name, count in names.items() if count > 1} == set()
+    paths = [path for path in [*CORE, *PLUGINS] if path.name != "__init__.py" and "templates" not in path.parts]
+    names = Counter(path.name for path in paths)
+    assert [str(path.relative_to(ROOT)) for path in paths if names[path.name] > 1] == [], "rename one of them"
 
 
 def test_modules_are_short_and_named_after_something() -> None:

@@ -36,8 +36,7 @@ class SweepOptions(NamedTuple):
         slots: number of runs at the same time on one machine; 0 means one per GPU, or one on a CPU.
         force, resume: as for a single run.
         chain: run the runs of one method one after another in the same two processes, so that they start only once; otherwise
-            each
-            run has its own processes.  Scores are the same; records of chained runs say so next to their speeds.
+            each run has its own processes.  Scores are the same; records of chained runs say so next to their speeds.
         max_failures: the sweep stops once this many runs have failed; 0 means no limit.
         retries: how often a run that failed for lack of memory or disk is tried again, from its checkpoint.
     """
@@ -78,8 +77,7 @@ class Executor:
         name: the name in `--executor NAME`.
         settings: class of the settings of `--executor-set NAME=VALUE`.
         work: (settings, requests, how, listener) -> one result for each request, in order.  If the process gets SIGINT, SIGTERM
-            or
-            SIGHUP, `work` returns in bounded time, leaves no process running, and reports "left" for runs that were not done.
+            or SIGHUP, `work` returns in bounded time, leaves no process running, and reports "left" for runs that were not done.
             Every executor does each run by `compbench.sweep.pool.work_through`, so leases and records are the same.
     """
 

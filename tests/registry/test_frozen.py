@@ -62,5 +62,10 @@ def test_a_commit_is_checked_where_its_code_moved_and_six_commits_check_all() ->
     assert len(frozen.moved(*pairs, 0, EqualCode([Equal(one, other, "1" * 40, "bits")]))) == 3  # by turn alone
 
 
+def test_changed_codes_are_told_by_task() -> None:
+    assert frozen.by_task(["a on t", "b on t", "a on u"]) == "2 methods on t, a on u"
+    assert frozen.by_task([f"a on t{number}" for number in range(7)]).endswith("a on t4 and 2 more tasks")
+
+
 def test_the_digests_of_a_commit_that_stored_none_are_none() -> None:
     assert frozen.at("no-such-commit") == {"digests": {}}

@@ -91,12 +91,23 @@ def at(ref: str) -> Frozen:
     return json.loads(shown.stdout) if shown.returncode == 0 else {"digests": {}}
 
 
+def by_task(pairs: list[str]) -> str:
+    """Pairs "method on task" in a few words: each task with its only method, or with how many."""
+    found: dict[str, list[str]] = {}
+    for pair in pairs:
+        method, _, task = pair.partition(" on ")
+        found.setdefault(task, []).append(method)
+    words = [f"{own[0] if len(own) == 1 else f'{len(own)} methods'} on {task}" for task, own in found.items()]
+    return ", ".join(words[:5]) + (f" and {len(words) - 5} more tasks" if len(words) > 5 else "")
+
+
 def write() -> None:
-    now = today()
-    bad = unexplained(stored(), now, equal_code()) if PATH.exists() else []
+    """Store today's digests.  They are compared with the last commit's, so code that was never committed may change freely."""
+    now, before = today(), at("HEAD")
+    bad = unexplained(before, now, equal_code()) if before["digests"] else []
     if bad:
         sys.exit(
-            f"{len(bad)} codes changed without a version or an entry in the table of equal code: {', '.join(bad[:5])} ... "
+            f"{len(bad)} codes changed without a version or an entry in the table of equal code: {by_task(bad)}. "
             "Raise the version, or prove it: compbench verify --equal HEAD~1 HEAD --write"
         )
     PATH.write_text(json.dumps(now, indent=0, sort_keys=True) + "\n")

@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+import pytest
 from support.template import TEMPLATE
 
 from compbench.store.records import Store
 from compbench.system.files import load_tensors
 
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu", "--chain")
 """Runs of a fraction of a second each, after the start of their processes."""
 

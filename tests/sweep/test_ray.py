@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +18,7 @@ from support.real_sweeps import (
     STEPPED_FIT,
     assert_resumes_after_its_worker_was_killed,
     begun,
+    needs_ray,
     start,
     wait_for,
     workers_of,
@@ -30,8 +30,6 @@ from compbench.cli.main import main
 from compbench.store.records import Store
 from compbench.sweep import ray as executor
 from compbench.system.errors import CompbenchError
-
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
 def sweep(home: Path, *words: str, quiet: bool = True, **environment: str) -> subprocess.Popen:

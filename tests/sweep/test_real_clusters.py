@@ -8,7 +8,6 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from support.real_sweeps import (
     STEPPED_FIT,
     assert_resumes_after_its_worker_was_killed,
     begun,
+    needs_ray,
     start,
     wait_for,
     workers_of,
@@ -29,7 +29,6 @@ from compbench.sweep.slurm import OUT_OF_TIME
 
 pytestmark = pytest.mark.slow
 needs_slurm = pytest.mark.skipif(bool(real_slurm.why_not()), reason=real_slurm.why_not() or "SLURM is here")
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
 @pytest.fixture(scope="module")
