@@ -216,9 +216,6 @@ class View(NamedTuple):
         hardware = max(found, key=lambda name: (len(found[name]), name))
         return Pace(median(found[hardware]), hardware)
 
-    def tab(self, *, silos: bool) -> tuple[Question, ...]:
-        return tuple(question for question in self.questions if question.silos == silos)
-
     def answers(self) -> Iterator[tuple[Question, Answer]]:
         for question in self.questions:
             for answer in question.answers:
