@@ -59,8 +59,7 @@ def shots_markdown(found: Sequence[Prices], chart: str) -> str:
 
 def sentences(one: Prices) -> list[str]:
     """What composition without examples is worth, one sentence per method."""
-    known = ((name, worth) for name, worth in one.worths.items() if name in one.curves)
-    return [in_words(clean(name), worth, one.curves[name][0], one.most) for name, worth in known]
+    return [in_words(clean(name), worth, one.curves[name][0], one.most) for name, worth in one.worths.items()]
 
 
 def shots_html(found: Sequence[Prices]) -> str:
@@ -88,9 +87,10 @@ def shots_svg(found: Sequence[Prices]) -> str:
 
 
 def _svg(one: Prices, top: int, *, title: str = "") -> str:
-    """Means over seeds and their 95 % intervals against log2(1 + shots)."""
-    counts = sorted({count for curve in one.curves.values() for count in curve})
-    cells = [row.scores[row.primary] for curve in one.curves.values() for row in curve.values()]
+    """Means over seeds and their 95 % intervals against log2(1 + shots), of methods that were run with shots."""
+    drawn = {name: curve for name, curve in one.curves.items() if max(curve)}
+    counts = sorted({count for curve in drawn.values() for count in curve})
+    cells = [row.scores[row.primary] for curve in drawn.values() for row in curve.values()]
     ends = [end for cell in cells for end in (cell.mean, *(cell.interval or ()))]
     low, high = min([0.0, *ends]), max([*ends, *(cell.ceiling or 0.0 for cell in cells)]) or 1.0
     most = math.log2(1 + counts[-1]) or 1.0
@@ -112,7 +112,7 @@ def _svg(one: Prices, top: int, *, title: str = "") -> str:
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 4}" text-anchor="middle">examples of each held-out cell</text>'
     )
     labels: list[tuple[float, float, str]] = []  # height, end of the curve, text
-    for place, (name, curve) in enumerate(one.curves.items()):
+    for place, (name, curve) in enumerate(drawn.items()):
         colour = COLOURS[place % len(COLOURS)]
         points = [(x(count), row.scores[row.primary]) for count, row in curve.items()]
         path = " ".join(f"{at:.1f},{y(cell.mean):.1f}" for at, cell in points)

@@ -53,7 +53,7 @@ class Prices(NamedTuple):
 
     Attributes:
         section: the section of the zero-shot rows.
-        curves: curve of each method that was run with shots, by the method's label.
+        curves: curve of each method that was run with shots or has a worth, by the method's label.
         worths: worth of each method that was run at zero shots, against the reference; {} without the reference.
         most: largest number of shots that the reference was run with.
     """
@@ -92,7 +92,7 @@ def _prices(section: Section, curves: Sequence[Curve]) -> Prices:
             for name, curve in sorted(named.items())
             if curve is not reference and 0 in curve and (found := worth(curve[0], reference)) is not None
         }
-    shown = {name: curve for name, curve in sorted(named.items()) if max(curve)}
+    shown = {name: curve for name, curve in sorted(named.items()) if max(curve) or name in worths}
     return Prices(section, shown, worths, most)
 
 
@@ -152,7 +152,8 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
         return Worth(None, (2 ** places[-1] - 1, None), len(seeds))  # below it everywhere
     open_end = spans[places[-1]].low <= 0
     least = _count(low) or 0.0
-    return Worth(_count(level), (least, None if open_end or high is None else max(least, 2**-high - 1)), len(seeds))
+    most = max(least, 2**-high - 1) if high is not None else least  # without a root the reference is above it everywhere
+    return Worth(_count(level), (least, None if open_end else most), len(seeds))
 
 
 def first_root(function: Callable[[float], float], places: Sequence[float]) -> float | None:

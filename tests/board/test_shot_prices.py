@@ -75,7 +75,7 @@ def test_the_interval_is_where_the_paired_interval_of_the_difference_holds_zero(
     assert known.num_seeds == 4
 
 
-def test_an_interval_that_the_shots_do_not_end_is_open() -> None:
+def test_an_interval_that_the_shots_do_not_end_is_open_and_one_below_all_of_them_is_zero() -> None:
     runs = [run("mono", count, value, seed) for count, value in ((0, 0.1), (3, 0.3)) for seed in range(3)]
     level = worth_of("factored", *runs, *(run("factored", 0, value, seed) for seed, value in enumerate((0.2, 0.4, 0.3))))
     above = worth_of("factored", *runs, *(run("factored", 0, value, seed) for seed, value in enumerate((0.8, 0.81, 0.82))))
@@ -83,6 +83,8 @@ def test_an_interval_that_the_shots_do_not_end_is_open() -> None:
     assert level.interval[1] is None
     assert level.interval[0] < 3
     assert above == Worth(None, (pytest.approx(3), None), 3)
+    below = worth_of("factored", *runs, *(run("factored", 0, value, seed) for seed, value in enumerate((0.01, 0.02, 0.0))))
+    assert below == Worth(0, (0, 0), 3)
 
 
 def test_runs_with_shots_have_a_section_of_their_own_and_are_compared_with_no_others() -> None:
@@ -103,9 +105,12 @@ def test_the_board_says_it_in_every_form_and_nothing_without_shots() -> None:
     assert f"factored (heldout accuracy 0.6): {said}" in files["index.html"]
     assert said in files["board.md"].replace("\\", "")
     lines = files["shots.csv"].splitlines()
-    assert lines[1].startswith("shapes3d-heavy,quick,factored,heldout_accuracy,0,0.6,,,1,1.828")
-    assert len(ElementTree.fromstring(files["shots.svg"]).findall(".//{*}polyline")) == 2  # cfg has no curve
-    assert sentences(found(*records)) == [f"factored (heldout accuracy 0.6): {said}"]
+    assert lines[2].startswith("shapes3d-heavy,quick,factored,heldout_accuracy,0,0.6,,,1,1.828")
+    assert len(ElementTree.fromstring(files["shots.svg"]).findall(".//{*}polyline")) == 2  # cfg has a single point
+    told = sentences(found(*records))
+    assert f"factored (heldout accuracy 0.6): {said}" in told
+    assert any(words.startswith("cfg (heldout accuracy 0.1): composition without examples is worth no example") for words in told)
+    assert "| cfg | 0.1" in files["board.md"]
     plain = contents(Material(records=[run("mono", 0, 0.2)]))
     assert not {"shots.csv", "shots.svg"} & plain.keys()
     assert b"zero-shot worth" not in plain["index.html"] + plain["board.md"]
