@@ -33,9 +33,9 @@ class AttendedNet(nn.Module):
         trunk: `UNet`, `TemporalUNet` or `MLP`.
         sizes: number of values of each factor.
         hidden: units of each layer's MLP.
-        depth: layers.
-        num_heads: of their attention.
-        prediction, sample_steps: as of `VelocityNet`.
+        depth: number of layers.
+        num_heads: heads of the layers' attention.
+        prediction, sample_steps: as in `VelocityNet`.
     """
 
     def __init__(
@@ -72,15 +72,15 @@ class AttendedNet(nn.Module):
 class AttendedUNet(nn.Module):
     """v(x_t, t | c) of images: a UNet whose maps attend to the tokens of the condition after each residual block.
 
-    Rombach et al. 2022, section 3.3, without attention between positions, which convolutions connect.
+    Rombach et al. 2022, section 3.3, without attention between positions, because convolutions connect them.
 
     Args:
         unet: the protocol's UNet.
         sizes: number of values of each factor.
         hidden: units of each MLP in the middle; elsewhere the units per channel are the same.
-        depth: layers after each block.
-        num_heads: of their attention.
-        prediction, sample_steps: as of `VelocityNet`.
+        depth: number of layers after each block.
+        num_heads: heads of the layers' attention.
+        prediction, sample_steps: as in `VelocityNet`.
     """
 
     def __init__(

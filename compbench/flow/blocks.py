@@ -14,7 +14,7 @@ MULTIPLIERS = (1, 2, 4)
 
 
 FREQUENCY_SPAN = 1000.0
-"""Flow time is in [0, 1]; sinusoidal embeddings were made for about 1000 integer steps."""
+"""Factor of flow time in [0, 1] in its sinusoidal embedding, which was designed for about 1000 integer steps."""
 
 
 class Modulation(NamedTuple):
@@ -39,7 +39,7 @@ class Trunk(NamedTuple):
 
 
 class ResidualBlock(nn.Module):
-    """Two 3 x 3 convolutions around a residual connection; time scales and shifts between them (FiLM)."""
+    """Two 3 x 3 convolutions with a residual connection; time scales and shifts the maps between them (FiLM)."""
 
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ResidualBlock(nn.Module):
         nn.init.zeros_(self.conv2.weight)
 
     def forward(self, h: Tensor, film: Tensor) -> Tensor:
-        """(B, C_in, H, W) and time's (B, 2 C) -> (B, C, H, W)."""
+        """(B, C_in, H, W), and scale and shift by time (B, 2 C) -> (B, C, H, W)."""
         scale, shift = film[:, :, None, None].chunk(2, dim=1)
         inner = self.conv1(F.silu(self.norm1(h)))
         inner = torch.addcmul(shift, self.norm2(inner), 1 + scale)
@@ -67,7 +67,7 @@ class ResidualLayer(nn.Module):
         self.linear1, self.linear2 = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, h: Tensor, film: Tensor) -> Tensor:
-        """(B, C) and time's (B, 2 C) -> (B, C)."""
+        """(B, C), and scale and shift by time (B, 2 C) -> (B, C)."""
         scale, shift = film.chunk(2, dim=1)
         inner = self.linear1(F.silu(h)) * (1 + scale) + shift
         return h + self.linear2(F.silu(inner))
@@ -96,12 +96,12 @@ class TimeEmbedding(nn.Module):
 
 
 def num_groups(channels: int) -> int:
-    """Number of groups of a norm: 8 if 8 divides the channels."""
+    """Number of groups of a group norm: 8, or the largest power of 2 below it that divides the channels."""
     return math.gcd(8, channels)
 
 
 def head_hidden(channels: int, num_heads: int) -> int:
-    """Hidden units of each of `num_heads` conditioning heads, such that their parameters match however many there are.
+    """Hidden units of each of `num_heads` conditioning heads, such that any number of heads has about as many parameters.
 
     6 C for one head and C for each of six or seven: 1536 and 256 at the paper's 256 channels.
 

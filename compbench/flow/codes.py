@@ -1,4 +1,4 @@
-"""Codes of ordered factors: bump, ramp, one-hot, positional and circle.  A condition encoder chooses one, not a task.
+"""Codes of ordered factors: bump, ramp, one-hot, positional and circle.  The method chooses the code, not the task.
 
     bump        exp(-(i - v)^2 / (2 w^2)), i = 0 ... n - 1     a population code
     ramp        v / (n - 1)                                    the number itself

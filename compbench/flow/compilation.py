@@ -23,15 +23,15 @@ the plain operations: this costs time, but it shows without a GPU that a fit can
 class Compiled:
     """A network whose forward, and `stacked` where it has one, are compiled at their first call.
 
-    All other attributes are the network's own.  If a call cannot be compiled, or has more shapes than torch keeps (eight), the
-    network runs uncompiled from then on, after one warning.
+    All other attributes are the network's own.  If a call cannot be compiled, or calls have more shapes than torch keeps (eight),
+    the network runs uncompiled from then on, after one warning.
 
     Args:
-        net: a network, whose weights stay its own, or one function of a network.
+        net: a network, whose weights are not copied, or one function of a network.
         how: options of `torch.compile`.
 
     Attributes:
-        used: whether compiled code has run, and no uncompiled code.
+        used: whether compiled code has run and uncompiled code has not.
     """
 
     def __init__(self, net: Callable[..., object], how: How) -> None:
@@ -76,7 +76,10 @@ def compiled(net: nn.Module, ctx: Context) -> nn.Module | Compiled:
 
 
 def note(ctx: Context, net: Callable[..., object]) -> None:
-    """Write `compiled` to the context's notes: 1 if every fit so far ran compiled code; on a GPU, 0 if one did not."""
+    """Write `compiled` to the context's notes: 1 if every fit so far ran compiled code, otherwise 0.
+
+    On a CPU it is written only if compilation was requested.
+    """
     if ctx.compile or ctx.device.type == "cuda":
         before = ctx.notes.get("compiled", 1.0)
         ctx.notes["compiled"] = min(before, float(isinstance(net, Compiled) and net.used))
@@ -90,8 +93,10 @@ def step_begins(net: Callable[..., object]) -> None:
 
 @functools.cache
 def compiles(device: str) -> bool:
-    """Whether torch's compiler makes code for a kind of device here: it needs a C++ compiler and Python's headers (and Triton
-    for a GPU), so it is tried once."""
+    """Whether torch's compiler works for a kind of device on this machine, by one trial.
+
+    It needs a C++ compiler and Python's headers, and Triton for a GPU.
+    """
     try:
         tried = torch.compile(lambda x: (x + torch.compiler.is_compiling()).square().sum())
         x = torch.zeros(2, device=device, requires_grad=True)

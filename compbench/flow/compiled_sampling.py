@@ -84,7 +84,7 @@ class CompiledSampling:
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
-        """Wraps the first compiled calls: if compilation fails, warn and run the functions uncompiled."""
+        """Run the first compiled calls; if compilation fails, the functions run uncompiled, and a warning says so."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
@@ -93,7 +93,7 @@ class CompiledSampling:
                 warnings.warn(f"samples are drawn without compilation: {reason}", stacklevel=3)
 
     def undo(self) -> None:
-        """Give the networks their own functions back."""
+        """Restore the networks' own functions."""
         for function in self.functions:
             function.undo()
         self.functions = []
@@ -120,10 +120,10 @@ class _Function:
         step_begins(self.compiled)
         device = next(x.device for x in arguments if isinstance(x, Tensor))
         found = self.compiled(*(_number(x, device) for x in arguments))
-        return found.clone()  # a CUDA graph writes its next result over it
+        return found.clone()  # the next call of the CUDA graph overwrites it
 
     def frequent(self, requests: int, least: int) -> frozenset[Hashable]:
-        """The shapes that this many requests call often enough."""
+        """The shapes at which this many requests make at least `least` calls."""
         return frozenset(shape for shape, count in self.counts.most_common(MOST_SHAPES) if count * requests >= least)
 
     def choose(self, shapes: frozenset[Hashable], how: How) -> None:

@@ -4,7 +4,7 @@
 
 Any b is allowed, because the term div b + b . S corrects for it.  With b = sum_i theta_i b_i and h_i = div b_i + b_i . S the
 coefficients of least variance solve Cov(h, h) theta = -Cov(h, G).  The b_i are the members' scores g^2 s_a and the drift x.
-DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance; the paper has one tilted model, we have a product.
+DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance; the paper tilts one model, here p is a product.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def coefficients(gains: Tensor, rate: Tensor, weights: Tensor, ridge: float) -> 
     size = (w * h.square()).sum(-1, keepdim=True).add(SMALLEST).sqrt()  # (R, n, 1)
     unit = h / size
     gram = (w * unit) @ unit.mT + ridge * torch.eye(h.shape[1], dtype=h.dtype, device=h.device)
-    found = torch.linalg.solve_ex(gram, -(w * unit) @ g[..., None]).result  # it checks nothing, so the host does not wait
+    found = torch.linalg.solve_ex(gram, -(w * unit) @ g[..., None]).result  # without checks, so the host does not wait
     return (found / size)[..., 0]
 
 

@@ -1,11 +1,11 @@
-"""The width of a decoder: the shared network's size if a task's conditions have many images, its paper's size otherwise.
+"""The width of a decoder: the shared network's size if each condition of a task has many images, otherwise the paper's size.
 
     width = the largest at which  parameters(width) is nearest to P  and  products(width) <= COST * products of the shared network
     rate  = rate of the protocol * width of the protocol / width
 
-P is the number of parameters of the protocol's velocity network (`monolithic_net`), products are the multiply-adds of one forward
-pass.  A network that is evaluated at every pixel uses each weight thousands of times: with P parameters, `pixel-decoder` would
-take 130 times the products of the shared network on 64 x 64 pixels.  So its cost is bounded too, and a record shows both numbers.
+P is the number of parameters of the shared network, the protocol's `monolithic_net`; products are the multiply-adds of one
+forward pass.  A network that is evaluated at every pixel uses each weight thousands of times: with P parameters, `pixel-decoder`
+would need 130 times the products of the shared network on 64 x 64 pixels.  So the cost is bounded too, and a record shows both.
 Rates were tuned at the protocol's width; Adam's best rate falls as one over the width (Yang et al. 2022, arXiv 2203.03466).
 
 On deterministic tasks decoders keep the sizes of forced rendering's protocol, which are enough to learn all seen examples.

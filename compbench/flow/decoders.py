@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 FUSED_FROM = 5_000
-"""Compiling a training step pays if a fit has at least this number of steps."""
+"""Smallest number of steps of a fit for which compiling the training step pays."""
 
 
 class RateSettings(MethodSettings):
@@ -179,7 +179,7 @@ def denormals_flushed() -> Iterator[None]:
 
 
 class CNNDecoder(nn.Module):
-    """Transposed convolutions: a stem to a quarter of the size, two doublings, then layers that keep it.
+    """Transposed convolutions: a stem to a quarter of the size, two doublings, then layers that keep the size.
 
     The stem is a dense layer with one bias per channel.  The decoder has 307,457 parameters from 56 inputs to 28 x 28 pixels with
     64 channels and two hidden layers.
@@ -260,7 +260,7 @@ class PixelDecoder(nn.Module):
     """All pixels share one function of the code and of their position, without attention and convolution.
 
     The code enters additively, W c + place(u, v), followed by dense layers with PReLU.  The decoder is in the paper's repository,
-    not in the paper, and reaches held-out positions without further measures.
+    not in the paper, and generalises to held-out positions without further measures.
     """
 
     def __init__(self, inputs: int, shape: tuple[int, ...], *, width: int, depth: int) -> None:

@@ -41,7 +41,7 @@ def one_hots(condition: Tensor, sizes: Sequence[int]) -> Tensor:
 def centred_one_hot(values: Tensor, frequency: Tensor) -> Tensor:
     """One factor's values relative to the training mean: e_v - p, and the zero vector for NULL.
 
-    NULL and the average value then have the same code, so that a head's bias is what it adds on average.
+    NULL and the average of all values then have the same code, 0, so that a linear head's bias is its mean output.
 
     Args:
         values: values 0 ... size - 1 or NULL, (B,).

@@ -1,10 +1,10 @@
-"""Energies: unnormalised log densities of x_t, trained in a silo, which weight the experts of a mixture.
+"""Energies: unnormalised log densities of x_t, one trained in each silo, from which a mixture weights its experts.
 
     e(x, t) = -|x|^2 / 2 + t g(x, t),    E || sigma_t grad e(x_t, t) + x0 ||^2    (denoising score matching)
 
-At t = 0 every silo's x_t is N(0, I), and e is its log density up to a common constant.  At later times the constants are free, so
-e is centred by its mean over the silo's own x_t at each time.  This follows the description of DFD (Hahn & Lee 2025) in
-Decentralized Compositional Flow Matching (DCFM), section 4; the authors' code is not public.
+At t = 0 every silo's x_t is N(0, I), and e is its log density up to a common constant.  At later times each silo's constant is
+arbitrary, so e is centred by its mean over the silo's own x_t at each time.  This follows the description of DFD (Hahn & Lee
+2025) in Decentralized Compositional Flow Matching (DCFM), section 4; the authors' code is not public.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Energy(nn.Module):
 
 
 def score_matching_loss(energy: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
-    """E || sigma_t grad_x e(x_t, t) + x0 ||^2 over entries, t ~ U[0, LAST_TIME], in fp32."""
+    """E || sigma_t grad_x e(x_t, t) + x0 ||^2, the mean over entries, for t ~ U[0, LAST_TIME]; in fp32."""
     x1 = batch.x1
     x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
     t = torch.rand(len(x1), generator=generator, device=x1.device) * LAST_TIME
@@ -100,7 +100,7 @@ class DensityRouter(nn.Module):
     Args:
         energies: one energy for each silo.
         prior: log n_a up to a constant, minus infinity for silos that do not answer for c.
-        temperature: divisor of the energies, which differ by hundreds in many dimensions.
+        temperature: divisor of the energies, because they differ by hundreds in high dimensions.
     """
 
     def __init__(self, energies: list[Energy], prior: SiloPrior, *, temperature: float) -> None:

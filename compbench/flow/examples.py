@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Problem, Request
 
 LOOKS = 4
-"""At most this many times the size of the data is kept; so many draws with replacement contain 98 % of the data."""
+"""Largest number of kept examples divided by the size of the data; so many draws with replacement contain 98 % of the data."""
 
 MOST_BYTES = 1 << 30
 """Largest size of the kept examples."""
 
 LOOKED_AT = 4096
-"""Number of examples that the contract allows in addition to those of the budget's steps: all of a small data set."""
+"""Number of examples that a fit may draw in addition to those of the budget's steps: all of a small data set."""
 
 DRAWN = 256
 """Number of examples that are drawn or compared at a time."""
@@ -55,7 +55,7 @@ class Examples(NamedTuple):
     """Training examples on the device.
 
     Attributes:
-        x1: samples (N, *D): uint8 for pictures with 256 levels, which loses nothing, else float32.
+        x1: samples (N, *D): uint8 for pictures with 256 levels (without loss), else float32.
         condition: conditions (N, F).
     """
 
@@ -136,7 +136,7 @@ def _picked(examples: Examples, request: Request, fits: Callable[[Tensor], Tenso
 
 
 def _by_noise(able: Tensor, x0: Tensor) -> Tensor:
-    """One matching example, (b,), uniformly: the first number of the noise gives its rank, Phi(x0), among those that match."""
+    """One matching example per request, (b,), drawn uniformly: Phi of the noise's first number is its rank among all matches."""
     share = torch.special.ndtr(x0.flatten(1)[:, 0].double())
     counts = able.sum(1)
     number = torch.minimum((share * counts).long(), counts - 1)

@@ -53,7 +53,7 @@ class MarginalExperts(nn.Module):
         self.numbers_per_row = nets[0].numbers_per_row
 
     def stacked(self, x_t: Tensor, t: Tensor, conditions: Tensor) -> Tensor:
-        """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) conditions -> (F + 1, B, *D); only the first expert has the base."""
+        """v_k(x_t, t | c_k) of each expert, (F + 1, B, F) -> (F + 1, B, *D); at the base, the first expert answers for all."""
         velocities = torch.stack([net(x_t, t, condition) for net, condition in zip(self.nets, conditions, strict=True)])
         if not self.base:
             return velocities
@@ -69,7 +69,7 @@ class MarginalExperts(nn.Module):
 def experts_loss(
     experts: Callable[..., Sequence[Tensor]], batch: Batch, generator: Generator, *, base: tuple[int, ...] = ()
 ) -> Tensor:
-    """The sum of the `flow_matching_loss` of F + 1 experts; no term has the weights of two experts.
+    """The sum of the `flow_matching_loss` of F + 1 experts; each term depends on the weights of one expert only.
 
     Args:
         experts: as in `MarginalExperts`.

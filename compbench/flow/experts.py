@@ -33,7 +33,7 @@ class Experts(nn.Module):
         super().__init__()
         # Not a submodule, because its weights are not used.  In a tuple it stays out of state_dict() and parameters().
         self._template = (copy.deepcopy(template).requires_grad_(False).eval(),)
-        self._names = list(template.state_dict())  # the template's names, so that stored weights fit any source of states
+        self._names = list(template.state_dict())  # in the template's order, so that the order within `states` does not matter
         learnt = {name for name, _ in template.named_parameters()}
         for index, name in enumerate(self._names):
             stack = torch.stack([state[name].detach() for state in states])

@@ -1,4 +1,4 @@
-"""How additive vectors over cells are in the cells' factors, and how orthogonal the factors' effects are.
+"""How additive the vectors of some cells are in the cells' factors, and how orthogonal the factors' effects are.
 
     a(c) = mean + sum_k u_k(c_k) + rest(c)                  equal-weight least squares over M cells
     R2 = 1 - sum_c |rest(c)|^2 / sum_c |a(c) - mean a|^2
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 TOLERANCE = 1e-9
-"""Singular values of designs below this part of the largest count as zero (rounding)."""
+"""A singular value of the design below this share of the largest one counts as zero (rounding)."""
 NOISE = 1e-9
-"""Differences with less than this part of a vector's energy count as rounding in single precision."""
+"""Differences with less than this share of a vector's energy count as rounding in single precision."""
 FAINT = 1e-6
-"""Directions with less than this part of the energy of a factor's effects do not belong to their span."""
+"""A direction with less than this share of the largest energy of a factor's effects does not belong to their span."""
 
 
 class Effects(NamedTuple):

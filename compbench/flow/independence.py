@@ -82,7 +82,7 @@ def decentralised_loss(masking: Masking, independence: float, ramp: Callable[[],
     Args:
         masking: p(m).
         independence: lambda; 0 leaves the penalty and its evaluations out.
-        ramp: share of lambda at the present step.
+        ramp: share of lambda at the current step.
     """
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
@@ -103,7 +103,7 @@ def one_against_rest_loss(masking: Law, independence: float) -> Loss:
     """L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2, one factor i per row; five conditions for any F.
 
     This is CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: it contains the
-    whole condition, which alone is trained on combinations of factors.  With two factors it is equation 6.
+    whole condition, the only one that is trained on combinations of all factors.  With two factors it is equation 6.
 
     Args:
         masking: law of the masks in the flow-matching term.
@@ -165,10 +165,10 @@ def peer_loss(
         independence: lambda.
         own: index of the silo's own expert among the peers.
         peers: all experts after stage I, frozen; the one at `own` is never evaluated.
-        knows: which expert has seen which value of which factor, bool (n, F, largest size).  If the expert that is routed to
-            has not seen a value, the silo's own expert answers.  None takes every answer, as the paper's formula does.
+        knows: which expert has seen which value of which factor, bool (n, F, largest size).  If the routed expert has not seen a
+            value, the silo's own expert answers instead.  None takes every routed answer, as the paper's formula does.
         weight: w of equation 11.
-        ramp: share of lambda at the present step.
+        ramp: share of lambda at the current step.
     """
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:

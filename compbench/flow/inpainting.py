@@ -31,7 +31,7 @@ Arguments = tuple[smc.ComposedScore, GaussianPath, Tensor, smc.Settings, Generat
 
 @contextlib.contextmanager
 def stochastic(model: object, generator: Generator, *, weight: float) -> Iterator[None]:
-    """Let given entries guide samples by the stochastic rule while the block runs.
+    """Use the stochastic rule for requests with given entries while the block runs.
 
     Args:
         model: a method's model; networks with the task's guidance weight use `weight` meanwhile.

@@ -1,7 +1,7 @@
 """Networks that were each trained only on their own silo, as one model that several methods use.
 
-DDM routes between them by the silos' labels, SuperDiff's OR by their own densities.  Both train them in the same way
-(`silos.first_stage`), so one fit serves them.
+DDM routes between them by the silos' labels, SuperDiff's OR by the networks' own densities.  Both methods train them in the same
+way (`silos.first_stage`), so they share one fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIT_VERSION = 1
 
 
 class LocalSettings(DecentralisedSettings):
-    """Settings of the methods that build on such networks."""
+    """Settings of the methods that build on local experts."""
 
     local_ci: bool = Field(False, description="add the local conditional-independence penalty (eq. 9 of DCFM)")
 
@@ -48,7 +48,7 @@ class LocalExperts(nn.Module):
 
 
 def fit(settings: LocalSettings, problem: Problem, ctx: Context) -> LocalExperts:
-    """Train every silo's network by all of its steps."""
+    """Train each silo's network for all of the silo's steps."""
     steps = Steps(ctx.progress, len(problem.federation) * problem.budget.train_steps)
     make, trained = first_stage(settings, problem, ctx, budget=problem.budget, steps=steps, local_ci=settings.local_ci)
     return LocalExperts(Experts(cast("VelocityNet", make()), trained.states), trained.counts).to(ctx.device)
@@ -69,5 +69,5 @@ def fit_facts(settings: LocalSettings, problem: Problem) -> dict[str, object]:
 
 
 def made_of_experts(finish: Callable[..., nn.Module]) -> FitParts:
-    """The fit of a method that builds its model from such networks: (settings, problem, `LocalExperts`) -> model."""
+    """The fit of a method that makes its model from local experts by (settings, problem, `LocalExperts`) -> model."""
     return FitParts(fit=fit, build=build, finish=finish)

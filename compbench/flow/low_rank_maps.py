@@ -31,7 +31,7 @@ SMALLEST_SHARE, SHORTEST = 1e-8, 1e-24
 
 
 class RankSettings(MethodSettings):
-    """Settings of low-rank rendering; both weights 0 is the paper's baseline, one of them 0 its ablations."""
+    """Settings of low-rank rendering.  Both weights are 0 in the paper's baseline, and one of them in its ablations."""
 
     rank: Annotated[int, Field(ge=1, le=4096)] | Literal["full"] = Field(
         "full", description="bound on each map's rank; full is the image's side"
@@ -79,7 +79,7 @@ class LowRankMaps(nn.Module):
         return (self.column * scale[..., None]).transpose(1, 2) @ self.row
 
     def tokens(self, condition: Tensor) -> Tensor:
-        """Rows of the table for conditions (B, F), (B, F); an open factor has the row after the last."""
+        """Rows of the table for conditions, (B, F) -> (B, F); an open factor has the row after the last."""
         rows = condition + self.offsets
         return torch.where(condition == NULL, sum(self.sizes), rows)
 
@@ -87,7 +87,7 @@ class LowRankMaps(nn.Module):
         return with_open(self.all_maps())[self.tokens(condition)]
 
     def weights(self, condition: Tensor) -> Tensor:
-        """How often each token takes part in conditions (B, F), (B, T): 0 or 1."""
+        """Whether each token is in each condition, (B, F) -> (B, T): 1 or 0."""
         tokens = torch.arange(sum(self.sizes), device=condition.device)
         return (self.tokens(condition)[..., None] == tokens).any(1).to(self.coefficient.dtype)
 
@@ -96,7 +96,7 @@ class LowRankMaps(nn.Module):
         return Penalties(self.entropy(), self.variance())
 
     def entropy(self) -> Tensor:
-        """Mean over tokens, equation 10."""
+        """Mean over tokens of the entropy of their coefficients, equation 10."""
         square = self.coefficient.square()
         share = (square / square.sum(-1, keepdim=True)).clamp(min=SMALLEST_SHARE)
         return -(share * share.log()).sum(-1).mean()
@@ -117,7 +117,7 @@ class LowRankMaps(nn.Module):
 
 
 class Slope(nn.PReLU):
-    """PReLU with one slope, whose own kernel takes three times as long on a CPU."""
+    """PReLU with one slope; torch's own kernel for it takes three times as long on a CPU."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.lerp(x.relu(), x, self.weight.to(x.dtype))
@@ -157,7 +157,7 @@ class LowRankDecoder(nn.Module):
             return self.render(self.maps.weights(condition))
 
     def render(self, code: Tensor) -> Tensor:
-        """`forward` with weights of tokens (B, T), of which one-hots are a special case; it is differentiable in the weights."""
+        """`forward` for any weights of tokens (B, T), not only the 0 and 1 of a condition; differentiable in the weights."""
         sides = self._sides().transpose(1, 2)  # (T, H, C, W), as `convolution` leaves them
         h = (code @ sides.flatten(1)).unflatten(1, sides.shape[1:]).transpose(1, 2)  # (B, C, H, W)
         for layer in range(1, len(self.convolutions)):
@@ -185,7 +185,7 @@ class LowRankDecoder(nn.Module):
 
 
 def penalised_loss(net: LowRankDecoder, batch: Batch, weights: Tensor) -> Tensor:
-    """Regression plus both penalties with weights (2,) of entropy and variance, for `train_many`."""
+    """The regression loss plus both penalties; `weights` (2,) has that of the entropy and that of the variance."""
     entropy, variance = net.maps.penalties()
     penalties = torch.stack([REFERENCE_TOKENS * entropy, REFERENCE_VECTORS * variance])
     made = net.render(net.maps.weights(batch.condition))  # many networks' products together are large enough for bf16
@@ -210,7 +210,7 @@ def band_of(weight: Tensor, shifts: Tensor) -> Tensor:
 
 
 def convolution(images: Tensor, weight: Tensor, shifts: Tensor) -> Tensor:
-    """3 x 3 convolution with padding 1 of few channels: one loop by a compiler on a CPU, else a matrix product.
+    """3 x 3 convolution with padding 1 of few channels: one loop if it is compiled on a CPU, otherwise a matrix product.
 
     Args:
         images: (B, C, H, W).
@@ -240,7 +240,7 @@ def banded_convolution(images: Tensor, band: Tensor) -> Tensor:
     """
     rows = images.transpose(1, 2).flatten(2)  # (B, H, C W)
     if torch.is_autocast_enabled(rows.device.type):
-        rows = rows.to(torch.get_autocast_dtype(rows.device.type))  # before it is copied three times
+        rows = rows.to(torch.get_autocast_dtype(rows.device.type))  # before the rows are copied three times
     around = torch.cat([F.pad(rows, (0, 0, 1, -1)), rows, F.pad(rows, (0, 0, -1, 1))], dim=2)
     made = (around.flatten(0, 1) @ band).view(*rows.shape[:2], -1, images.shape[3])  # (B, H, C', W)
     return made.transpose(1, 2)
@@ -255,7 +255,7 @@ class Saved(Protocol):
 
 
 class PatchConvolution(torch.autograd.Function):
-    """The convolution of images (B, C, H, W) as a sum over patches (B, C, 3, 3, H, W) that are never written down.
+    """The convolution of images (B, C, H, W) as a sum over patches (B, C, 3, 3, H, W) that are never stored.
 
     Use it only with a compiler that turns such sums into loops; otherwise the patches would fill memory.
     """

@@ -45,11 +45,11 @@ class Settings(NamedTuple):
         kernel: Langevin or Hamiltonian moves, adjusted (mala, hmc) or not (ula, uhmc).
         num_levels: noise levels from t = 0 to 1, evenly spaced.
         num_inner: moves of a chain at each level.
-        step_size: eta over the level's scale d / E|S|^2, the harmonic mean of a Gaussian's variances, in the plane; adjusted
-            kernels take less of it in more dimensions (`share_of_scale`).
-        num_leapfrog: leapfrog steps of a Hamiltonian move; at step_size 0.5, pi of them would return to the start.
+        step_size: eta divided by the level's scale d / E|S|^2 (for a Gaussian, the harmonic mean of its variances), in two
+            dimensions; in more dimensions adjusted kernels use a smaller ratio (`share_of_scale`).
+        num_leapfrog: leapfrog steps of a Hamiltonian move; at step_size 0.5, 2 pi of them would return to the start.
         damping: gamma, the share of the momentum that a Hamiltonian move keeps.
-        line_points: points of the line integral's trapezoids, both ends among them.
+        line_points: number of points of the line integral's trapezoids, including both ends.
         smallest_sigma: levels with less noise have no chain.
         edge: times stay this far from 0 and 1.
     """
@@ -75,10 +75,10 @@ class Target(NamedTuple):
     Attributes:
         score: S at points (N, J, *D).
         log_density: log p_t up to a constant, (N, *D) -> float64 (N,); None if only S is known.
-        line_points: number of points of the line integral that replaces it.
+        line_points: number of points of the line integral that replaces an unknown log density.
         free: which entries move, bool (N, *D); None for all.
-        signs: +-1 factors of every move's noise, (N, *D): it stays standard normal, and chains are paired on the source of the
-            signs.
+        signs: +-1, (N, *D), multiplied with the noise of every move: the noise stays standard normal, and chains whose signs come
+            from the same x0 are paired.
     """
 
     score: PointScore
@@ -147,7 +147,7 @@ def langevin(target: Target, chain: Chain, eta: Tensor | float, generator: Gener
 def hamiltonian(
     target: Target, chain: Chain, eta: Tensor | float, generator: Generator, *, num_leapfrog: int, damping: float, adjusted: bool
 ) -> Chain:
-    """One move of every chain along leapfrog steps of length sqrt(2 eta), unit mass; an evaluation each.
+    """One move of every chain: leapfrog steps of length sqrt(2 eta) with unit mass, each with one evaluation.
 
     A rejected move reverses the momentum (Horowitz 1991).  Without densities, the line integral uses the leapfrog points, whose
     scores are known already, or a straight line if more points are requested.
@@ -184,7 +184,7 @@ def anneal(
     pilots: Pilots,
     known: Known | None = None,
 ) -> Annealed:
-    """Chains from noise to data: at each level a deterministic step there (DDIM), then `num_inner` moves.
+    """Chains from noise to data: a deterministic step (DDIM) to each level, then `num_inner` moves there.
 
     The moves' lengths come from pilot points that are independent of the chains, so a chain depends only on its own noise.
     Chains forget their start; only the signs of x0 remain, because they multiply all of a chain's noise.
@@ -196,7 +196,7 @@ def anneal(
         settings: levels, kernel, step.
         generator: on x0's device.
         pilots: the composition at the pilot points.
-        known: given entries; they stay on their path, and their scores guide the others.
+        known: given entries; they stay on their path, and the scores are conditioned on them (`smc.given`).
 
     Returns:
         samples and acceptance.

@@ -111,7 +111,7 @@ def draw_kept(law: Law, count: int, num_factors: int, generator: Generator) -> T
 
 
 def masked(condition: Tensor, law: Law, generator: Generator) -> Tensor:
-    """Conditions (B, F) with the factors left open that a law masks."""
+    """Conditions (B, F) in which the factors that a law masks are open."""
     return condition.masked_fill(~draw_kept(law, len(condition), condition.shape[1], generator), NULL)
 
 

@@ -1,4 +1,4 @@
-"""Networks of equal size: the width at which another architecture has as many parameters as the protocol's own."""
+"""Networks of equal size: the width at which another architecture has as many parameters as the protocol's network."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def rows_at_once(net: object, copies: int) -> int:
     """Rows for which a forward with `copies` conditions (or experts times conditions) each stays within `FORWARD_NUMBERS`.
 
     Args:
-        net: its `numbers_per_row` is the most that its forward holds for one row and condition; without it nothing is split.
+        net: its `numbers_per_row` is the most that its forward holds for one row and condition; nothing is split without it.
         copies: rows of the forward for each row of the batch.
     """
     each = getattr(net, "numbers_per_row", 0) * copies

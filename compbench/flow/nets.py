@@ -47,7 +47,7 @@ class VelocityNet(nn.Module):
     Args:
         backbone: `UNet`, `TemporalUNet` or `MLP`.
         conditioning: maps conditions (B, F) to gamma and beta side by side, (B, 2 C).
-        sample_steps: number of solver steps of its samples.
+        sample_steps: number of solver steps for a sample.
         prediction: meaning of the backbone's output: "velocity", or "denoised", E[x1 | x_t], from which the velocity follows
             as (E[x1 | x_t] - x_t) / (1 - t).  With large patches the latter gives far cleaner images, because the narrow
             first stage need not carry the noise through (Li & He 2025).
@@ -64,7 +64,7 @@ class VelocityNet(nn.Module):
         super().__init__()
         self.backbone, self.conditioning, self.sample_steps = backbone, conditioning, sample_steps
         self.prediction = prediction
-        self.guidance: Guidance | None = None  # of the task, where samples may be composed
+        self.guidance: Guidance | None = None  # the task's guidance, if samples may be composed
 
     @property
     def numbers_per_row(self) -> int:
@@ -114,10 +114,10 @@ class VelocityNet(nn.Module):
 
 
 class UNet(nn.Module):
-    """The image backbone: stages of 1, 2 and 4 times `width`, a residual block each, a middle block, mirrored decoder.
+    """The image backbone: stages of 1, 2 and 4 times `width` channels, one block each, a middle block, and a mirrored decoder.
 
     Factored velocity fields, section 5: 64 x 64 pixels, width 64, 256 channels at 16 x 16 in the middle.
-    With `patch` p the image's p x p blocks become channels first (pixel-unshuffle), dividing the cost by about p^2.
+    With `patch` p, the image's p x p blocks first become channels (pixel-unshuffle), which divides the cost by about p^2.
 
     Args:
         shape: (C, H, W) of an image; H and W divisible by `patch`.
@@ -163,7 +163,7 @@ class UNet(nn.Module):
     def _down(self, level: int, h: Tensor) -> Tensor:
         if min(h.shape[2:]) > 2:
             return self.downs[level](h)
-        # To a single pixel in fp32: there oneDNN's bf16 gradient of the weights reads uninitialised memory.
+        # The convolution to a single pixel is in fp32, because there oneDNN's bf16 weight gradient reads uninitialised memory.
         with torch.autocast(h.device.type, enabled=False):
             return self.downs[level](h.float())
 
@@ -181,7 +181,7 @@ class UNet(nn.Module):
 
 
 class MLP(nn.Module):
-    """The vector backbone: two residual layers, the modulated middle, two residual layers; time as FiLM.
+    """The vector backbone: two residual layers, the modulated middle, two residual layers; time enters by FiLM.
 
     Args:
         shape: (*D) of a sample; it is flattened.
@@ -192,7 +192,7 @@ class MLP(nn.Module):
         super().__init__()
         size = math.prod(shape)
         self.shape, self.mid_channels = tuple(shape), width
-        self.numbers_per_row = 24 * width  # time's scales and shifts of four layers, and a layer
+        self.numbers_per_row = 24 * width  # scales and shifts of four layers, and the activations of one
         self.enter = nn.Linear(size, width)
         self.before = nn.ModuleList(ResidualLayer(width) for _ in range(2))
         self.after = nn.ModuleList(ResidualLayer(width) for _ in range(2))

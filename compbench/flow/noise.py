@@ -40,10 +40,10 @@ class NoiseNet(nn.Module):
 
     Args:
         dimension: number of entries of a sample.
-        sources: the combinations that it models, in order.
+        sources: the combinations that the network models, in order.
         width: hidden units.
-        experts: one network per source, which then needs no one-hot.
-        sample_steps: number of solver steps of its samples.
+        experts: whether each source has its own network, which needs no one-hot.
+        sample_steps: number of solver steps for a sample.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class NoiseNet(nn.Module):
     ) -> None:
         super().__init__()
         self.sample_steps = sample_steps
-        self.guidance: Guidance | None = None  # of the task, where samples may be composed
+        self.guidance: Guidance | None = None  # the task's guidance, if samples may be composed
         self.dimension, self.sources, self.experts = dimension, sources, experts
         self.table: Tensor
         self.register_buffer("table", torch.tensor(sources), persistent=False)
@@ -78,7 +78,7 @@ class NoiseNet(nn.Module):
         return self.sources.index(combination)
 
     def index(self, condition: Tensor) -> Tensor:
-        """The same for each condition of a batch, (B, F) -> (B,), unchecked, so that the host does not wait for the device."""
+        """`position` of each condition of a batch, (B, F) -> (B,); unchecked, so that the host does not wait for the device."""
         return (condition[:, None] == self.table).all(-1).int().argmax(1)
 
     def check(self, condition: Tensor) -> None:
@@ -167,13 +167,13 @@ def build_noise_net(problem: Problem, *, experts: bool) -> NoiseNet:
 
 
 def fit_noise_net(problem: Problem, ctx: Context, *, experts: bool, fast: bool = True) -> NoiseNet:
-    """min E || eps(x_t, t | c) - x0 ||^2, the sum over axes, t uniform on (0, 1); Adam.  Each expert has its own batches.
+    """Minimise E || eps(x_t, t | c) - x0 ||^2, a sum over entries, t uniform on (0, 1), by Adam; each expert has own batches.
 
     Args:
         problem: problem of a perturbation task, whose silo draws equally many examples of each source, in order.
         ctx: the stage's context.
-        experts: one network per source.
-        fast: False is the plain reference in float32.
+        experts: whether each source has its own network.
+        fast: False selects the plain reference in float32.
     """
     net = build_noise_net(problem, experts=experts)
     path = VariancePreservingPath()

@@ -23,7 +23,7 @@ class Coefficients(NamedTuple):
     sigma_rate: Tensor
 
     def per_sample(self, x: Tensor) -> Coefficients:
-        """The same with (B,) broadcast against x (B, *D)."""
+        """The same coefficients, reshaped from (B,) to broadcast against x (B, *D)."""
         return Coefficients(*(per_sample(part, x) for part in self))
 
 
@@ -119,25 +119,25 @@ def velocity_to_denoised(path: GaussianPath, velocity: Tensor, x_t: Tensor, t: T
 
 
 def denoised_to_velocity(path: GaussianPath, denoised: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-    """v = alpha' d + (sigma' / sigma) (x_t - alpha d), (B, *D); where sigma_t = 0 there is none."""
+    """v = alpha' d + (sigma' / sigma) (x_t - alpha d), (B, *D); undefined where sigma_t = 0."""
     c = path.at(t).per_sample(x_t)
     return c.alpha_rate * denoised + c.sigma_rate / c.sigma * (x_t - c.alpha * denoised)
 
 
 def velocity_to_score(path: GaussianPath, velocity: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-    """grad log p_t = (alpha v - alpha' x_t) / (sigma (sigma alpha' - alpha sigma')); none where sigma_t = 0."""
+    """grad log p_t = (alpha v - alpha' x_t) / (sigma (sigma alpha' - alpha sigma')); undefined where sigma_t = 0."""
     c = path.at(t).per_sample(x_t)
     return (c.alpha * velocity - c.alpha_rate * x_t) / (c.sigma * (c.sigma * c.alpha_rate - c.alpha * c.sigma_rate))
 
 
 def score_to_velocity(path: GaussianPath, score: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-    """v = (alpha' x_t + sigma (sigma alpha' - alpha sigma') s) / alpha, (B, *D); where alpha_t = 0 there is none."""
+    """v = (alpha' x_t + sigma (sigma alpha' - alpha sigma') s) / alpha, (B, *D); undefined where alpha_t = 0."""
     c = path.at(t).per_sample(x_t)
     return (c.alpha_rate * x_t + c.sigma * (c.sigma * c.alpha_rate - c.alpha * c.sigma_rate) * score) / c.alpha
 
 
 def score_to_denoised(path: GaussianPath, score: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-    """E[x1 | x_t] = (x_t + sigma^2 s) / alpha (Tweedie), (B, *D); where alpha_t = 0 there is none."""
+    """E[x1 | x_t] = (x_t + sigma^2 s) / alpha (Tweedie), (B, *D); undefined where alpha_t = 0."""
     c = path.at(t).per_sample(x_t)
     return (x_t + c.sigma.square() * score) / c.alpha
 
@@ -155,7 +155,7 @@ _location: ContextVar[float] = ContextVar("location of the logits of training ti
 
 @contextlib.contextmanager
 def times_around(location: float) -> Iterator[None]:
-    """Let `logit_normal` draw around a location in this thread while the block runs; `train` does so with its budget's."""
+    """Let `logit_normal` draw around a location in this thread while the block runs; `train` uses the budget's location."""
     before = _location.set(location)
     try:
         yield

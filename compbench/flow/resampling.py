@@ -1,4 +1,4 @@
-"""Weights of particles: effective sample size, choice of ancestors, and tempering of a step that would leave too few particles.
+"""Weights of particles: effective sample size (ESS), choice of ancestors, and tempering of steps that would leave a small ESS.
 
     ESS = 1 / sum_k W_k^2,    E[copies of k] = K W_k
 
@@ -31,7 +31,7 @@ def ess(log_weights: Tensor) -> Tensor:
 
 
 def temper(log_weights: Tensor, gained: Tensor, least: float) -> Tensor:
-    """The largest power in [0, 1] of a step's weights that keeps ESS at `least`, by bisection; 0 if no power does.
+    """The largest power in [0, 1] of a step's weights that keeps ESS >= `least`, by bisection; 0 if no power does.
 
     Adaptive tempering (Jasra et al. 2011; Zhou, Johansen & Aston 2016) within a step: tempered weights are biased towards no
     correction, and weights that need no tempering stay exact.
@@ -100,5 +100,5 @@ def ess_of(weights: Tensor) -> Tensor:
 
 def ancestors_at(weights: Tensor, at: Tensor) -> Tensor:
     """`resample` of weights, (B, K) and positions (B, J) -> (B, J)."""
-    cumulative = weights.cumsum(-1)  # (B, K); its last entry is the total, so no position falls behind it
+    cumulative = weights.cumsum(-1)  # (B, K); its last entry is the total, so no position lies beyond it
     return torch.searchsorted(cumulative, at * cumulative[:, -1:], right=True).clamp_(max=weights.shape[1] - 1)

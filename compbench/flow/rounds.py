@@ -3,8 +3,8 @@
     theta_{r+1} = take_up(theta_r, sum_k n_k / n theta_k),    mean_{r+1} = d^K mean_r + (1 - d^K) theta_{r+1}
 
 FedAvg (McMahan et al. 2017) uses the silos' mean itself.  Samples come from the moving average of the server's networks, whose
-decay per round is d^K, for the budget's decay d per step and K steps per round.  It averages over as many steps as for a network
-that one party trains, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
+decay per round is d^K, for the budget's decay d per step and K steps per round.  This average spans as many steps as that of a
+network trained by one party, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from compbench.flow.nets import VelocityNet
 
 SMALLEST = 1e-30
-"""Smallest length of a slope when dividing by it."""
+"""Smallest divisor in divisions by the length of a slope."""
 
 State = Mapping[str, Tensor]
 
 Local = Callable[["VelocityNet", "LentSilo", dict[str, Tensor], "Budget", "Context"], State | None]
-"""(network as it was received, silo, what was received with it, the round's budget, context) trains the network in place and
-returns what the silo sends with it and what it keeps, by the names of both; None for nothing.  It carries no tensors."""
+"""(received network, silo, state received with it, the round's budget, context) -> state.  The function trains the network in
+place, and returns by name what the silo sends with the network and what it keeps; None for neither.  It carries no tensors."""
 
 TakeUp = Callable[[dict[str, Tensor], dict[str, Tensor]], dict[str, Tensor]]
 """(the server's weights, the mean of the silos') -> the server's next weights."""
@@ -58,7 +58,7 @@ class RoundSettings(DecentralisedSettings):
 
 
 def the_mean(before: dict[str, Tensor], mean: dict[str, Tensor]) -> dict[str, Tensor]:
-    """FedAvg's rule."""
+    """FedAvg's rule: the silos' mean."""
     return mean
 
 
@@ -160,7 +160,7 @@ def held_near(loss: Loss, net: VelocityNet, mu: float) -> Loss:
 
     def held(asked: object, batch: Batch, generator: Generator) -> Tensor:
         weights = list(net.parameters())
-        if start[0].device != weights[0].device:  # on the device to which training has moved the network
+        if start[0].device != weights[0].device:  # training has moved the network to another device
             start[:] = [value.to(weight.device) for value, weight in zip(start, weights, strict=True)]
         away = sum((weight - value).square().sum() for weight, value in zip(weights, start, strict=True))
         return loss(asked, batch, generator) + mu / 2 * away
@@ -176,17 +176,17 @@ class Unsaved(NoCheckpoints):
 
 
 def unsaved(ctx: Context) -> Context:
-    """A context for a loop that restarts when a fit is resumed, because a training loop's checkpoint does not have its sums."""
+    """A context for a loop that restarts when a fit is resumed, because a checkpoint does not contain the sums of `Corrected`."""
     return replace(ctx, checkpoints=Unsaved(ctx.checkpoints.name))
 
 
 class Corrected:
-    """Shifts a network's gradients by slopes, and takes the mean of the gradients themselves over a training loop's steps.
+    """Shift a network's gradients by slopes, and average the unshifted gradients over a training loop's steps.
 
         g <- g + slope min(1, |g| / |slope|),    with norms per parameter
 
-    A slope is cut to at most the length of the gradient that it corrects.  If a silo's gradient is the opposite of its slope,
-    nothing is cut, so fixed points do not change.  Both happen before the training loop clips gradients.
+    A slope is shortened to at most the length of the gradient that it corrects.  If a silo's gradient is the opposite of its
+    slope, the slope is not shortened, so fixed points do not change.  The training loop clips gradients after the shift.
 
     Args:
         net: the network, on the device where it will be trained.

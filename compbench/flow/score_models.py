@@ -171,7 +171,7 @@ class Composition(NamedTuple):
 
     @property
     def led(self) -> ComposedScore | None:
-        """The composed score of swarms that given entries guide; None without given entries."""
+        """The composed score of swarms conditioned on given entries; None without given entries."""
         return None if self.known is None else given(self.members.composed, self.path, self.known.with_particles())
 
 
@@ -180,9 +180,9 @@ Compose = Callable[[Tensor, Sequence[int]], list[Weighted]]
 
 
 def perturbations(model: Model, weight: GuidanceWeight, ctx: Context, *, merge: bool = False) -> Compose:
-    """Each factor's perturbation of the base, or slice around NULL, with weight w or the task's weight, which is noted.
+    """Each factor's perturbation of the base, or its slice around NULL, with the setting's weight or the task's.
 
-    `merge` combines equal members around a base into one.
+    The weight is added to the context's notes.  `merge` combines equal members around a base into one.
     """
     assert model.guidance is not None  # `build` and `oracle_of` give every model the task's guidance
     weights = model.guidance.weights(weight, notes=ctx.notes)
@@ -246,15 +246,15 @@ def draw_composition(
     num_particles: int,
     weight: GuidanceWeight,
 ) -> Drawn:
-    """One sample a request from the composition that its condition means, (B, *D).
+    """One sample per request from the composition of its condition, (B, *D).
 
     Args:
-        model: what `fit` or `oracle_of` gave.
+        model: a model from `fit` or `oracle_of`.
         request: conditions and x0, which is each swarm's first particle.
         ctx: the stage's context; its notes receive the swarms' traces.
-        settings: clip, resampling and noise; steps are the model's, edge the composition's.
+        settings: clip, resampling and noise; the number of steps is the model's, the edge the composition's.
         num_particles: K.
-        weight: of each factor's perturbation (or slice), or "task".
+        weight: w of each factor's perturbation (or slice), or "task".
 
     Raises:
         CompbenchError: the sampler diverged, or the composition is not a distribution.
@@ -285,10 +285,10 @@ def draw_swarms(
     settings: SwarmSettings,
     num_pilots: int = 0,
 ) -> Tensor:
-    """One sample a request by steps that come with weights, (B, *D); the swarms' trace is noted.
+    """One sample per request by steps that change particles' weights, (B, *D); the context's notes receive the swarms' trace.
 
     Args:
-        model: what `fit` or `oracle_of` gave.
+        model: a model from `fit` or `oracle_of`.
         request: conditions and x0, which is each swarm's first particle.
         ctx: the stage's context.
         step_of: (composition, number of steps, generator of its noise) -> its step.
@@ -319,7 +319,7 @@ def draw_swarms(
 
 
 def note(trace: Trace, ctx: Context) -> None:
-    """Write a thinned trace into the record."""
+    """Write a thinned trace into the context's notes, which the record keeps."""
     every = -(-len(trace.ess) // LONGEST_TRACE)
     ctx.notes |= trace._replace(ess=tuple(round(size, 4) for size in trace.ess[::every]))._asdict()
 

@@ -51,7 +51,7 @@ class Oracle(Protocol):
 
 
 class Members(NamedTuple):
-    """A composition as functions of its C members, for requests that are rows of N = B K points (K particles side by side).
+    """A composition as functions of its C members at N = B K points: B requests, each with K particles side by side.
 
     Attributes:
         weights: w_a.
@@ -131,7 +131,7 @@ def of_members(members: MemberValues, weights: Sequence[float]) -> ComposedScore
 def total_and_gap(scores: Tensor, weights: Sequence[float]) -> Composed:
     """S, (N, *D), and its gap, (N,), from scores (C, N, *D): (sum_a w_a - 1) |S|^2 - sum_a w_a |s_a - S|^2.
 
-    Written around S, the gap has no cancellation error near the data, where scores are large and differ little.
+    In this form around S, the gap has no cancellation error near the data, where scores are large and differ little.
     """
     w = numbers(tuple(weights), scores.device, scores.dtype)
     total = torch.tensordot(w, scores, dims=1)  # (N, *D)
@@ -141,7 +141,7 @@ def total_and_gap(scores: Tensor, weights: Sequence[float]) -> Composed:
 
 
 def merged(members: Sequence[Weighted]) -> list[Weighted]:
-    """Merge members with equal conditions, for requests that share their conditions; members of weight 0 are left out."""
+    """Merge members with equal conditions, for requests that share one condition; members of weight 0 are left out."""
     weights: dict[tuple[int, ...], float] = {}
     for member in members:
         cell = tuple(member.condition[0].tolist())

@@ -2,9 +2,9 @@
 
     v(x, t) = v(NULL) + sum_k s_k (v(c_k) - v(NULL)),    s_k = w_k if c_k is requested, -gamma if it is excluded
 
-That is the density p(x) prod_k (p(x | c_k) / p(x))^s_k.  Liu et al. 2022 (arXiv 2206.01714); CoInD, 2025 (arXiv 2503.01145).
-It is not the law of "any other value", p(x | not c) = (p(x) - p(c) p(x | c)) / (1 - p(c)), whose weight varies from point to
-point: gamma(x, t) = r / (1 - r) with r = p(c | x_t).  A constant gamma repels even where r is 0, and so overcorrects.
+This composes the density p(x) prod_k (p(x | c_k) / p(x))^s_k.  Liu et al. 2022 (arXiv 2206.01714); CoInD, 2025 (arXiv
+2503.01145).  It is not the law of "any other value", p(x | not c) = (p(x) - p(c) p(x | c)) / (1 - p(c)), whose weight varies from
+point to point: gamma(x, t) = r / (1 - r) with r = p(c | x_t).  A constant gamma repels even where r is 0, and so overcorrects.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SignedSlices(NamedTuple):
         """The composed velocity, (B, *D).
 
         Args:
-            of: conditional velocity that knows NULL.
+            of: conditional velocity that accepts NULL.
             x: points, (B, *D).
             t: times, (B,).
         """

@@ -78,7 +78,7 @@ class DecentralisedSettings(MethodSettings):
 
 
 class PooledSettings(DecentralisedSettings):
-    """Settings of CoInD on pooled data, whose masks are its authors' or those of equation 7."""
+    """Settings of CoInD on pooled data; its masks are those of the authors' code or of equation 7."""
 
     masks: Literal["independent", "shares"] = Field(
         "independent",
@@ -147,7 +147,7 @@ class Recipe:
 
 
 def recipe(build: Callable[..., nn.Module], settings: MethodSettings, problem: Problem) -> Recipe:
-    """The recipe of a method's `build(settings, problem)`; every party knows its arguments, except the data."""
+    """The recipe of a method's `build(settings, problem)`, with the part of the problem that every party knows: no data."""
     known = replace(problem, federation=None, extension=None, oracle=None, singles=None)  # type: ignore[arg-type]
     return Recipe(partial(build, settings, known), torch.initial_seed())
 
@@ -174,7 +174,7 @@ def local_experts(
         stage: name of the stage.
         steps: counter for the steps of all silos.
         recipients: number of receivers of each network: 1 for a server, n - 1 for all peers.
-        goes_on: whether every silo first receives its peers' networks from the last stage, and continues from its own.
+        goes_on: whether every silo first receives its peers' networks of the last stage, and continues from its own network.
         num_labels: number of conditions that each silo reports.
     """
     sizes = problem.space.sizes
@@ -284,14 +284,14 @@ def _named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def sample_network(settings: DecentralisedSettings, net: VelocityNet, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along one network's composition around NULL."""
+    """Samples by Euler steps along one network's composition around NULL."""
     members = _members(settings, net, request, ctx)
     return answer(composed_velocity(net, members, ctx), request, num_steps=net.sample_steps)
 
 
 @torch.no_grad()
 def sample_experts(settings: DecentralisedSettings, mixture: Mixture, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along the mixture's composition around NULL, all experts in one call."""
+    """Samples by Euler steps along the mixture's composition around NULL, with all experts in one call."""
     members = _members(settings, mixture.experts.template, request, ctx)
     return sample_mixture(mixture, members, request, ctx)
 

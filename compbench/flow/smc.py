@@ -1,6 +1,6 @@
 """Feynman-Kac correction: a swarm of particles follows the composed score, weighted and resampled towards prod_a p_a^w_a.
 
-With p_a's marginals those of dx = (f x + g^2 s_a) dt + g dW run from noise to data, S = sum_a w_a s_a, and any noise level e:
+p_a are the marginals of dx = (f x + g^2 s_a) dt + g dW from noise to data.  With S = sum_a w_a s_a and any noise level e:
 
     dx       = (f x + (g^2 + e^2) / 2 S) dt + e dW
     dlog(w)  = (g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2) - (sum_a w_a - 1) f d) dt
@@ -27,7 +27,7 @@ LARGEST_KICK = 0.2
 """Largest e^2 dt: where a path's diffusion is infinite (at the start of a linear path) Euler's steps would diverge."""
 
 RESOLUTION = 1e-3
-"""Tolerance within which an effective sample size counts as at the trigger, where tempered weights end."""
+"""An effective sample size that is above the trigger by at most this still triggers resampling: tempered weights end there."""
 
 CPU_CHUNK, GPU_CHUNK = 1 << 18, 1 << 24
 """Largest number of values in one chunk of swarms: it bounds memory for any K and keeps a step's tensors in a CPU's cache."""
@@ -41,11 +41,11 @@ class Composed(NamedTuple):
 
 
 ComposedScore = Callable[[Tensor, float], Composed]
-"""(x (B, K, *D), t) -> `Composed`; rows keep their conditions, K particles share one."""
+"""(x (B, K, *D), t) -> `Composed`; each row has its own condition, which its K particles share."""
 
 
 class Coefficient(NamedTuple):
-    """The schedule at one time, as numbers of the host: it is the same for every particle."""
+    """The schedule at one time, as Python numbers: it is the same for every particle."""
 
     time: float
     drift: float
@@ -58,7 +58,7 @@ class Swarm(NamedTuple):
     Attributes:
         x: particles, (B, K, *D).
         log_weights: unnormalised, float64 (B, K).
-        ancestors: which particle of the start each descends from, (B, K).
+        ancestors: index of the initial particle that each particle descends from, (B, K).
     """
 
     x: Tensor
@@ -138,7 +138,7 @@ def move(x: Tensor, score: Tensor, at: Coefficient, dt: float, generator: Genera
 
 
 def weight_rate(composed: Composed, at: Coefficient, excess: float, dimension: int) -> Tensor:
-    """g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2) - (sum_a w_a - 1) f d, (B, K); 0 for a composition of one."""
+    """g^2 / 2 (|S|^2 - sum_a w_a |s_a|^2) - (sum_a w_a - 1) f d, (B, K); 0 for one member of weight 1."""
     rate = composed.gap * (at.squared / 2)
     return rate - excess * at.drift * dimension if excess else rate
 
@@ -161,7 +161,7 @@ def feynman_kac(
 ) -> tuple[Swarm, Trace]:
     """Move swarms from noise to data, weighting each step at its right end and resampling after that.
 
-    Scores at the right end are reused at the next step's left end, and are gathered along with the particles: one evaluation per
+    Scores at the right end are gathered with the particles and reused at the next step's left end, so there is one evaluation per
     step, and one at the start.  A swarm of one particle is never resampled.  The host does not wait for the device in the loop.
 
     Args:
@@ -170,7 +170,7 @@ def feynman_kac(
         x: particles at t = 0, (B, K, *D).
         settings: steps, clip, resampling.
         generator: of noise and resampling, on x's device.
-        known: given entries, the same for all particles of a swarm; they guide the others by `given`.
+        known: given entries, the same for all particles of a swarm; scores are conditioned on them by `given`.
 
     Returns:
         the swarm at t = 1, resampled after the last weights only if the trigger requires it, and its trace.
@@ -227,7 +227,7 @@ def feynman_kac(
         else:
             log_weights = torch.zeros_like(log_weights)
         flat = (chosen + offset).flatten()
-        x, now = _take(x, flat), Composed(_take(now.score, flat), now.gap)  # the gap has done its work
+        x, now = _take(x, flat), Composed(_take(now.score, flat), now.gap)  # the gap is not used again
         noise0 = _take(noise0, flat) if alongside is not None else noise0
         ancestors = ancestors.gather(1, chosen)
     if int(diverged) <= settings.num_steps:

@@ -1,7 +1,7 @@
 """Solvers of dx/dt = v(x, t) from noise (t = 0) to data (t = 1) in a fixed number of steps, without host syncs.
 
-Nearly every method samples through this file, so an edit changes nearly every identity; `compbench verify --equal` proves an edit
-that changes no bit.  Put a new solver after `answer`; the methods that use it call it by its name.
+Nearly every method samples through this file, so an edit changes the identity of nearly every run; `compbench verify --equal`
+proves that an edit changes no bit of the samples.  Put a new solver after `answer`; methods call it by its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Velocity = Callable[[Tensor, Tensor], Tensor]
 """(x (B, *D), t (B,)) -> velocity (B, *D)."""
 
 NUM_GRADIENTS, DAMPING, TINY = 5, 0.05, 1e-6
-"""Constants of the regression on given entries: steps, damping over alpha_t (J grows with it), and the smallest curvature."""
+"""Constants of the regression on given entries: number of steps, damping divided by alpha_t (J grows with alpha_t), and the
+smallest curvature."""
 
 
 class Known(NamedTuple):
@@ -41,7 +42,7 @@ class Known(NamedTuple):
         return cls(request.known, request.known_mask)
 
     def with_particles(self) -> Known:
-        """The same for any number of particles of each sample, (B, 1, *D)."""
+        """The same entries for any number of particles of each sample, (B, 1, *D)."""
         return Known(self.values[:, None], self.mask[:, None])
 
     def on_path(self, x: Tensor, x0: Tensor, alpha: float, sigma: float) -> Tensor:
@@ -77,21 +78,20 @@ def euler(velocity: Velocity, x0: Tensor, *, num_steps: int, known: Known | None
 
 
 def conditioned(velocity: Velocity, x: Tensor, t: float, known: Known) -> Tensor:
-    """The velocity given some entries of x1: every denoised entry moves with them according to the network's own covariance.
+    """The velocity given some entries of x1, which move every other denoised entry as the network's own covariance says.
 
         E[x1 | x_t, known] = E[x1 | x_t] + J_k w,    J_kk w = known - E[x1 | x_t]_k,    J = d E[x1 | x_t] / d x_t
 
     On the linear path Cov[x1 | x_t] = (1 - t)^2 / t J, so this is the regression of all entries on the given ones, exact for
-    Gaussian data (optimal posterior covariance, Peng et al. 2024).  Keeping given entries on their path is not
-    enough, because the noise of the other frames outweighs the one frame that shows a cube's position.  J is symmetric if the
-    denoiser is exact, which a network is only approximately; a few damped conjugate-gradient steps solve for w, with one backward
-    pass each.
+    Gaussian data (optimal posterior covariance, Peng et al. 2024).  Keeping given entries on their path is not enough: the noise
+    of the other frames outweighs the one frame that shows a cube's position.  J is symmetric for an exact denoiser, and only
+    nearly so for a network; a few damped conjugate-gradient steps solve for w, with one backward pass each.
 
     Args:
         velocity: of the linear path, differentiable in x.
         x: points, (B, *D).
         t: one time for all.
-        known: entries that are given.
+        known: given entries.
 
     Returns:
         velocity, (B, *D).

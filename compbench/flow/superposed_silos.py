@@ -2,10 +2,10 @@
 
     S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + l_ak)
 
-The log densities are tracked along the path as in `superposition`, for any movement of the sample.  With T = 1 and l the log
-shares of the data under c_k the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
+The log densities are tracked along the path as in `superposition`, for any movement of the sample.  If T = 1 and l is the log
+share of the data under c_k, the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
 
-If entries are given, S guides the others towards them as in `smc.given`; each expert's density is still tracked by its own score.
+If entries are given, S is conditioned on them as in `smc.given`; each expert's density is still tracked by its own score.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ExpertScores = Callable[[Tensor, float], Tensor]
 
 
 class SiloPrior(nn.Module):
-    """l_a(c): the log of a silo's share of all data, minus infinity if it has never seen one of the values in c.
+    """l_a(c): the log of a silo's share of all data; minus infinity if the silo has not seen every value in c.
 
     Args:
         sizes: examples of each silo, (n,).
@@ -46,7 +46,7 @@ class SiloPrior(nn.Module):
         self.register_buffer("knows", knows)
 
     def forward(self, conditions: Tensor) -> Tensor:
-        """(K, B, F) -> (n, K, B); if no silo has seen a value, all silos answer."""
+        """(K, B, F) -> (n, K, B); if no silo has seen every value of a condition, all silos answer for it."""
         factors = torch.arange(conditions.shape[-1], device=conditions.device)
         able = (self.knows[:, factors, conditions.clamp(min=0)] | (conditions == NULL)).all(-1)  # (n, K, B)
         able = able | ~able.any(0)
@@ -77,7 +77,7 @@ def follow_either(
     keep: Callable[[Tensor, int], Tensor],
     led: Callable[[ComposedScore], ComposedScore] | None = None,
 ) -> Tensor:
-    """Euler-Maruyama's steps along S, the last one without noise: samples (N, *D).
+    """Take Euler-Maruyama steps along S, the last one without noise: samples (N, *D).
 
     Args:
         scores: scores of all experts.
@@ -88,7 +88,7 @@ def follow_either(
         generator: on x's device.
         temperature: T.
         keep: (points, number of the step) -> points with the given entries restored, if there are any.
-        led: S -> S given these entries, both for one particle per request (N, 1, *D); None without given entries.
+        led: S -> S conditioned on these entries, both for one particle per request (N, 1, *D); None without given entries.
     """
     num_steps, own = len(table) - 1, numbers(tuple(weights), x.device, torch.float64)[:, None]  # (K, 1)
     densities = torch.zeros(log_prior.shape, dtype=torch.float64, device=x.device)
@@ -98,13 +98,13 @@ def follow_either(
         noise = normal_noise(x, generator) if number + 1 < num_steps else None
         x, gained = superposed_step(x, found.scores, found.shares, table[number], 1 / num_steps, noise)
         x = keep(x, number)
-        if number:  # at the first left end all is noise, and f amplifies nothing but the experts' errors
+        if number:  # at the first left end x is pure noise, and f would only amplify the experts' errors
             densities = densities + gained[: len(kappa)].double().view_as(densities)
     return x
 
 
 class _Found(NamedTuple):
-    """Scores (C, N, *D) and shares (C, N) of a step: those of all experts, and last the guidance by given entries."""
+    """Scores (C, N, *D) and shares (C, N) of a step: those of all experts, and last the change of S by given entries."""
 
     scores: Tensor
     shares: Tensor
@@ -113,7 +113,7 @@ class _Found(NamedTuple):
 def _found(
     scores: ExpertScores, kappa: Tensor, x: Tensor, t: float, led: Callable[[ComposedScore], ComposedScore] | None
 ) -> _Found:
-    """The experts' scores at x with their shares kappa (n K, N), and as a further member S given entries minus S."""
+    """The experts' scores at x with their shares kappa (n K, N); with `led`, one more member: S given entries minus S."""
     if led is None:
         return _Found(scores(x, t).flatten(0, 1), kappa)
     of_experts: list[Tensor] = []

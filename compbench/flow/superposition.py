@@ -6,8 +6,8 @@ holds for each member a and any movement of x, without a divergence (Ito; theore
 2412.17762).  OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: S = s_0 + g (sum_a kappa_a s_a - s_0), s_0 the
 unconditional score, with kappa that keeps all log p_a equal; samples then lie on a surface and do not follow the product.
 
-If entries are given, S guides the others towards them as in `smc.given`, with kappa fixed; each log p_a is still tracked by its
-own score.
+If entries are given, S is conditioned on them as in `smc.given`, with kappa held fixed; each log p_a is still tracked by its own
+score.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     """The request of AND at each point.
 
     Attributes:
-        shares: kappa if the members do not differ, (C, N); 0 where a member does not count, the others sum to 1.
+        shares: kappa if all members are equal, (C, N); 0 for a member that is inactive at a point, and the others sum to 1.
         guidance: g, (N,); 1 leaves the unconditional score out.
     """
 
@@ -43,15 +43,14 @@ class Asked(NamedTuple):
 def all_equal(
     scores: Tensor, log_densities: Tensor, asked: Asked, at: Coefficient, dt: float, noise: Tensor | None, ridge: float
 ) -> Tensor:
-    """Coefficients of AND, S = s_0 + g (sum_a kappa_a s_a - s_0): the step to come leaves all log p_a that count alike.
+    """Coefficients of AND, S = s_0 + g (sum_a kappa_a s_a - s_0), that make log p_a of all active members equal after the step.
 
-    With D_a = log p_a after the step of the guided S, linear in kappa, kappa has sum 1 and least
+    D_a is log p_a after the step along S; it is linear in kappa.  kappa sums to 1 and minimises
 
         sum_a (D_a - mean D)^2 + ridge dt^2 |kappa - shares|^2
 
-    so if scores agree, kappa equals the shares.  The effect of kappa on D shrinks with dt, and so does the ridge: the share of
-    a gap that a
-    step leaves does not depend on the number of steps, and the gap itself shrinks with more steps.
+    so if scores agree, kappa equals the shares.  The effect of kappa on D shrinks with dt, and so does the ridge: the share of a
+    gap that one step leaves does not depend on the number of steps, and the gap itself shrinks with more steps.
 
     Args:
         scores: s_0 and then s_a, (1 + C, N, *D).
@@ -63,13 +62,13 @@ def all_equal(
         ridge: in squared nats over squared time.
 
     Returns:
-        1 - g, and then g kappa_a, (1 + C, N); 0 where a member does not count.
+        1 - g, and then g kappa_a, (1 + C, N); 0 where a member is inactive.
     """
     kick = 0.0 if noise is None else min(at.squared * dt, LARGEST_KICK)
     origin, flat = scores.flatten(2).double().transpose(0, 1).split([1, len(scores) - 1], dim=1)  # (N, 1, d), (N, C, d)
     g, shares = asked.guidance.double(), asked.shares.double().T  # (N,), (N, C)
     on = (shares > 0).double()
-    centre = torch.diag_embed(on) - on[:, :, None] * (on / on.sum(1, keepdim=True))[:, None]  # takes the active mean away
+    centre = torch.diag_embed(on) - on[:, :, None] * (on / on.sum(1, keepdim=True))[:, None]  # subtracts the active mean
     half = (at.squared * dt + kick) / 2
     gram = half * g[:, None, None] * flat @ flat.mT  # (N, C, C)
     still = half * (1 - g)[:, None] * (flat @ origin.mT)[..., 0]  # (N, C)
@@ -80,8 +79,8 @@ def all_equal(
     lever = centre @ gram @ centre
     normal = lever.mT @ lever
     eye = torch.eye(flat.shape[1], dtype=torch.float64, device=scores.device)
-    whole = normal.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None] * (eye - centre)  # moves no sum: kappa keeps it
-    found = torch.linalg.solve_ex(normal + whole + ridge * dt**2 * eye, -lever.mT @ (centre @ off)).result  # waits for nothing
+    whole = normal.diagonal(dim1=-2, dim2=-1).sum(-1)[:, None, None] * (eye - centre)  # keeps the sum of kappa
+    found = torch.linalg.solve_ex(normal + whole + ridge * dt**2 * eye, -lever.mT @ (centre @ off)).result  # no host sync
     kappa = shares + (centre @ found)[..., 0]  # (N, C)
     return torch.cat([(1 - g)[:, None], g[:, None] * kappa], dim=1).T.to(scores.dtype)
 
@@ -118,7 +117,7 @@ def normal_noise(x: Tensor, generator: Generator) -> Tensor:
 
 
 class Mixed(NamedTuple):
-    """The terms of an AND step: scores (1 + C, N, *D) and their coefficients; guidance by given entries comes last."""
+    """The terms of an AND step: scores (1 + C, N, *D) and their coefficients; the change of S by given entries comes last."""
 
     scores: Tensor
     kappa: Tensor
@@ -131,7 +130,7 @@ def mixed(
     t: float,
     led: Callable[[ComposedScore], ComposedScore] | None,
 ) -> Mixed:
-    """The scores at x and their coefficients; with `led`, S given entries minus S is a further member of weight 1.
+    """The scores at x and their coefficients; with `led`, one more member of weight 1: S given entries minus S.
 
     Args:
         members: (x (N, *D), t) -> scores (1 + C, N, *D), the unconditional one first.
@@ -180,7 +179,7 @@ def follow_all(
         ridge: of `all_equal`.
         last_noise: whether the last step adds noise.
         keep: (points, number of the step) -> points with the given entries restored, if there are any.
-        led: S -> S given these entries, both for one particle per point (N, 1, *D); None without given entries.
+        led: S -> S conditioned on these entries, both for one particle per point (N, 1, *D); None without given entries.
     """
     num_steps = len(table) - 1
     count, points = asked.shares.shape
@@ -192,6 +191,6 @@ def follow_all(
         found = mixed(members, mixing, x, at.time, led)
         x, gained = superposed_step(x, found.scores, found.kappa, at, dt, noise)
         kept = keep(x, number)
-        put_back = (found.scores * (kept - x)).flatten(2).sum(-1)  # moves the densities as any other step does
+        put_back = (found.scores * (kept - x)).flatten(2).sum(-1)  # this movement changes the densities too
         x, densities = kept, densities + (gained + put_back)[: len(densities)].double()
     return x

@@ -1,6 +1,6 @@
-"""Swarms of particles whose steps change their weights: the loop that samplers with different steps share.
+"""Swarms of weighted particles: the loop that samplers with different steps share.
 
-    (x, log w) -> (x', log w + dlog w), resampled where few particles have the weight
+    (x, log w) -> (x', log w + dlog w), resampled where few particles carry most of the weight
 
 State in, state out; log-weights are float64, and the host does not wait for the device before the end.
 """
@@ -85,8 +85,8 @@ def follow(
         step: one step of all swarms.
         num_steps: number of steps.
         generator: generator for resampling, on the swarm's device.
-        resample_below: share of K; 0 never resamples, and the last pick is by weight.
-        ess_floor: each step's weights are tempered so that ESS stays at this share of K, as in Feynman-Kac correction; 0: never.
+        resample_below: share of K; with 0 swarms are never resampled, and only the final pick is by weight.
+        ess_floor: each step's weights are tempered so that ESS >= this share of K, as in Feynman-Kac correction; 0: never.
 
     Raises:
         CompbenchError: particles or weights are not finite at the end.

@@ -3,8 +3,8 @@
     shift  f(x, y)[v, u] = T[v - y, u - x]     by the shift theorem: each frequency k of T times exp(-2 pi i k . (y, x) / P)
     turn   f(a)[p] = T[R(-a) p]                bilinearly between pixels
 
-T's canvas of P = 2 N - 1 pixels per side has every difference between a pixel and a position, so shifts do not wrap around.  The
-decoders are equivariant by construction: they apply to all positions what they learn at one.
+T's canvas of P = 2 N - 1 pixels per side has an entry for every difference between a pixel and a position, so shifts do not wrap
+around.  The decoders are equivariant by construction: what they learn at one position applies at all positions.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class TurnedTemplate(nn.Module):
 
 
 def shift(template: Tensor, offset: Tensor) -> Tensor:
-    """A periodic image moved by whole or real pixels, by the shift theorem.
+    """A periodic image moved by a whole or fractional number of pixels, by the shift theorem.
 
     Args:
-        template: (C, P, Q); P and Q odd, so that a real shift has no frequency without a partner.
+        template: (C, P, Q); P and Q are odd, so that each frequency k != 0 has its conjugate -k, which fractional shifts need.
         offset: pixels down and to the right, (B, 2); NULL gives the mean over all shifts along that axis.
 
     Returns:
@@ -70,7 +70,7 @@ def shift(template: Tensor, offset: Tensor) -> Tensor:
 
 
 def _phases(place: Tensor, size: int) -> Tensor:
-    """exp(-2 pi i k place / size) of every frequency k, complex (B, size); for NULL 1 at k = 0 and else 0."""
+    """exp(-2 pi i k place / size) of every frequency k, complex (B, size); for NULL, 1 at k = 0 and 0 elsewhere."""
     frequency = torch.fft.fftfreq(size, 1 / size, dtype=place.dtype, device=place.device)
     angle = -2 * math.pi / size * torch.remainder(frequency * place[:, None], size)
     kept = torch.where((place == NULL)[:, None], (frequency == 0).to(place.dtype), 1.0)
@@ -78,11 +78,11 @@ def _phases(place: Tensor, size: int) -> Tensor:
 
 
 def turn(image: Tensor, turns: Tensor) -> Tensor:
-    """An image turned about its centre, bilinearly, with zeros from outside.
+    """An image rotated about its centre, by bilinear interpolation, with zeros outside of the image.
 
     Args:
         image: (C, H, W).
-        turns: counter-clockwise, 1 a whole turn, (B,).
+        turns: counter-clockwise angles in whole turns, (B,).
 
     Returns:
         (B, C, H, W).

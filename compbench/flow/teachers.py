@@ -23,17 +23,17 @@ NUM_GROUPS = 8
 
 
 class TeachersPaths:
-    """A source of `TeacherBatch` batches for `compbench.flow.train.train`; never runs out and needs no data.
+    """A source of `TeacherBatch` batches for `compbench.flow.train.train`; it never runs out and needs no data.
 
-    Teachers are drawn in proportion to their silos' sizes, with conditions that their silos have.  Times lie on
-    a grid of `num_points` with a random offset, so that t is uniform.
+    Teachers are drawn in proportion to their silos' sizes, with conditions that their silos have.  Times lie on a grid of
+    `num_points` with a random offset, so that t is uniform.
 
     Args:
         experts: the teachers.
         shares: weight of each teacher, (n,).
         labels: conditions of each silo's examples, (n, N, F).
         shape: (*D) of a sample.
-        num_points: points taken of each trajectory.
+        num_points: number of points taken from each trajectory.
         ctx: device, precision and generator; one draw fixes all pools.
     """
 

@@ -2,12 +2,11 @@
 
     x = [states, actions], (B, C, frames)
 
-This follows Diffuser's temporal UNet (Janner et al. 2022): convolutions only along time, 5 frames wide, with channels mixed
-freely.
+This follows Diffuser's temporal UNet (Janner et al. 2022): convolutions only along time, 5 frames wide, over all channels.
 Stages, residual blocks, time embedding and the position of the condition are those of the image UNet, so that methods carry over.
 In addition, one dense layer leads from the whole trajectory to the middle, and another from the middle to the output, as in an
-MLP, because a cube's position in the first frame determines the arm's position twenty frames later, which convolutions learn
-slowly.
+MLP.  The reason: a cube's position in the first frame determines the arm's position twenty frames later, and convolutions learn
+such distant effects slowly.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ KERNEL = 5
 
 
 class TemporalUNet(nn.Module):
-    """Stages of 1, 2 and 4 times `width`, a residual block each, a middle block, mirrored decoder.
+    """Stages of 1, 2 and 4 times `width` channels with one residual block each, a middle block, and a mirrored decoder.
 
     Args:
         shape: (C, frames) of a trajectory; frames divisible by `patch`.
@@ -101,7 +100,7 @@ class TemporalUNet(nn.Module):
 
 
 class TemporalBlock(nn.Module):
-    """Two convolutions along time around a residual connection; flow time scales and shifts between them (FiLM)."""
+    """Two convolutions along time with a residual connection; flow time scales and shifts the maps between them (FiLM)."""
 
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
@@ -114,7 +113,7 @@ class TemporalBlock(nn.Module):
         nn.init.zeros_(self.conv2.weight)
 
     def forward(self, h: Tensor, film: Tensor) -> Tensor:
-        """(B, C_in, frames) and time's (B, 2 C) -> (B, C, frames)."""
+        """(B, C_in, frames), and scale and shift by flow time (B, 2 C) -> (B, C, frames)."""
         scale, shift = film[:, :, None].chunk(2, dim=1)
         inner = self.conv1(F.silu(self.norm1(h)))
         inner = torch.addcmul(shift, self.norm2(inner), 1 + scale)
@@ -126,5 +125,5 @@ def _convolution(channels_in: int, channels: int) -> nn.Conv1d:
 
 
 def _stretched(h: Tensor, frames: int) -> Tensor:
-    """Each frame twice, cut to the skip's length: 3 frames halve to 2, and 2 double to 4."""
+    """Repeat each frame, and cut the result to the skip's length: 3 frames halve to 2, and 2 double to 4."""
     return h.repeat_interleave(2, dim=2)[:, :, :frames]

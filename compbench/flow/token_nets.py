@@ -3,8 +3,8 @@
     e = time(t) + sum_f e_f(c_f)
     h <- h + alpha * mix(gamma * LN(h) + beta),    h <- h + alpha' * mlp(gamma' * LN(h) + beta')
 
-(alpha, beta, gamma) of each block is a linear map of silu(e), alpha and gamma - 1 and beta 0 at first (adaLN-zero, Peebles &
-Xie 2023): an untrained block is the identity.  LN is over the channels of one position, so only the mixer moves information
+In each block, alpha, beta and gamma are linear maps of silu(e).  At first alpha, beta and gamma - 1 are 0 (adaLN-zero, Peebles &
+Xie 2023), so an untrained block is the identity.  LN is over the channels of one position, so only the mixer moves information
 between positions: attention to all, or a convolution over neighbours.
 """
 
@@ -42,7 +42,7 @@ class TokenNet(nn.Module):
         patch: pixels of a token's side, which divide H and W.
         mixer: how each block mixes positions.
         prediction: meaning of the output, as in `VelocityNet`.
-        sample_steps: number of solver steps of its samples.
+        sample_steps: number of solver steps for a sample.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TokenNet(nn.Module):
 
 
 class AdaptiveBlock(nn.Module):
-    """A mixer and an MLP, each scaled and shifted before and gated after by an embedding: maps (B, H, W, C), (B, E = C).
+    """A mixer and an MLP; an embedding (B, C) scales and shifts the input of each, and gates its output: maps (B, H, W, C).
 
     Args:
         channels: C.
@@ -167,7 +167,7 @@ def patch_of(shape: tuple[int, ...], num_tokens: int) -> int:
     """The smallest patch that divides an image's sides (C, H, W) into at most `num_tokens` tokens each.
 
     Raises:
-        CompbenchError: there is none.
+        CompbenchError: no patch does so.
     """
     _, *sides = shape
     for patch in range(1, min(sides) + 1):
@@ -185,7 +185,7 @@ def normalised(h: Tensor) -> Tensor:
 
 
 def zeroed(layer: nn.Linear) -> nn.Linear:
-    """The layer with weights and bias 0."""
+    """Set a layer's weights and bias to 0, and return it."""
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Budget
 
 Loss = Callable[[Any, "Batch", Generator], Tensor]
-"""(network, batch, generator on the batch's device) -> scalar loss; the network may be a compiled one, which takes the same."""
+"""(network, batch, generator on the batch's device) -> scalar loss; the network may be compiled, with the same arguments."""
 
 LOSS_WINDOW = 50
 """Number of steps between readings of the loss; each reading makes the host wait for the device."""
@@ -82,7 +82,7 @@ def train(
     Parameters that require no gradient stay as they are, bit for bit.
 
     Args:
-        net: the network, anywhere; it is moved to the context's device.
+        net: the network, on any device; it is moved to the context's device.
         loss: (net, batch, generator) -> scalar.
         silo: source of batches, of any kind that the loss understands.  If it has a method `seek(step)`, a resumed fit calls it
             with its first step.
@@ -145,7 +145,7 @@ class _Trainer:
         self.optimiser = torch.optim.AdamW(self.parameters, lr=budget.learning_rate, weight_decay=weight_decay, **how)
         self.average = [parameter.detach().clone() for parameter in self.parameters]
         self.generator = ctx.generator
-        if ctx.device.type != "cpu":  # noise for a batch is drawn where it is used
+        if ctx.device.type != "cpu":  # the noise of a batch is drawn on the device that uses it
             seed = int(torch.randint(2**62, (), generator=ctx.generator))
             self.generator = torch.Generator(ctx.device).manual_seed(seed)
 

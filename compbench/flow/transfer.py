@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # tasks import this module, and the parent process, which kno
 
 
 def send(x: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; from the CPU to a GPU through pinned memory, which the host does not wait for."""
+    """A tensor on a device; a copy from the CPU to a GPU goes through pinned memory, so the host does not wait for it."""
     if device.type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)

@@ -1,4 +1,4 @@
-"""Methods that consist of one velocity network: they train by flow matching on all data and sample by Euler's steps."""
+"""Methods that consist of one velocity network: they train by flow matching on all data and sample by Euler steps."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def velocity_method(
     Args:
         name: name of the method.
         settings: class of its settings.
-        build: (settings, problem) -> untrained network (x_t (B, *D), t (B,), conditions (B, F)) -> velocity (B, *D); its
-            `sample_steps` are the solver's.
+        build: (settings, problem) -> untrained network, which maps (x_t (B, *D), t (B,), conditions (B, F)) to velocities
+            (B, *D); its `sample_steps` is the number of solver steps.
         kinds: event kinds that it works on.
     """
 
@@ -54,7 +54,7 @@ def velocity_method(
 
 @torch.no_grad()
 def sample_velocity(settings: MethodSettings, net: Any, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """Euler's steps along v(x_t, t | c)."""
+    """Samples by Euler steps along v(x_t, t | c)."""
 
     def velocity(x: Tensor, t: Tensor) -> Tensor:
         with ctx.autocast():
