@@ -20,7 +20,7 @@ DEPTH = 6
 """Largest depth to which nested objects are searched; a problem's silos hold their tensors at depth 5."""
 
 NOT_SEARCHED = (str, bytes, bytearray, memoryview, range, int, float, complex, type(None), type, ModuleType)
-"""Numbers, text and code."""
+"""Types whose values are not searched: numbers, text and code."""
 
 UNSEEN = (Iterator, AsyncIterator, Coroutine)
 """Types whose values cannot be searched: iterators, generators and coroutines.  Files are iterators too, of bytes or text."""
@@ -34,12 +34,12 @@ def refuse_tensors(work: Callable[..., object]) -> None:
     value, place = found
     if not _is_tensor(value):
         raise Refused(
-            f"a function for the silos carries an iterator with it: {place}. What it yields cannot be searched for tensors; "
+            f"a function for the silos carries an iterator with it: {place}. Its values cannot be searched for tensors; "
             "make it inside the function, or hand over a list."
         )
     raise Refused(
-        f"a function for the silos carries tensors with it: {place}. Hand over what others made by Federation.run(send=...) "
-        "or gather=True, where it is metered; make untrained weights inside the function."
+        f"a function for the silos carries tensors with it: {place}. Pass other parties' results by Federation.run(send=...) "
+        "or gather=True, which are metered; make untrained weights inside the function."
     )
 
 

@@ -101,7 +101,7 @@ class NoCheckpoints:
 
 @dataclass
 class Context:
-    """What the harness gives a method for one stage: device, precision, one live generator, progress and checkpoints.
+    """What the harness gives a method for one stage: device, precision, one generator, progress and checkpoints.
 
     Attributes:
         device: where models and data live.
@@ -110,7 +110,7 @@ class Context:
         progress: call it as progress(done, total) once per step; it is cheap.
         checkpoints: the stage's checkpoints.
         cancelled: returns true once the run was asked to stop; a training loop then saves and raises `Cancelled`.
-        compile: whether compiling a network pays for this fit; its notes then say whether it was (`compiled`).
+        compile: whether compiling a network pays for this fit; the notes then say whether it was compiled (`compiled`).
         notes: numbers (or short lists of numbers) for the record, for example how many weights were clipped.
         watched: receives what `watch` reports, with the name of the part of the fit; None if it is not kept.
     """
@@ -128,12 +128,12 @@ class Context:
     def watch(self, losses: Tensor, first: int, done: int, batch_size: int) -> None:
         """Report the latest losses of a training loop, for the curves of loss and throughput that a record keeps.
 
-        A call as a statement with plain arguments does not change a run's identity.  It reads the losses from the device, so call
-        it where the loop has just waited for the device, and not in every step.
+        A call belongs to the method's code, so adding one changes the identity of its runs.  It reads the losses from the device,
+        so call it where the loop has just waited for the device, and not in every step.
 
         Args:
             losses: finite losses of the last W steps, (W,); the loss of step s (from 0) is at s % W.
-            first: the step that the loop began with: 0, or the step at which a fit resumed.
+            first: the step at which the loop began: 0, or the step at which a fit resumed.
             done: number of steps done.
             batch_size: examples per step.
         """

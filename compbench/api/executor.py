@@ -35,8 +35,8 @@ class SweepOptions(NamedTuple):
     Attributes:
         slots: number of runs at the same time on one machine; 0 means one per GPU, or one on a CPU.
         force, resume: as for a single run.
-        chain: run the runs of one method one after another in the same two processes, so that they start only once; otherwise
-            each run has its own processes.  Scores are the same; records of chained runs say so next to their speeds.
+        chain: do the runs of one method one after another in the same two processes, which then start only once; otherwise each
+            run has its own processes.  Scores are the same; records of chained runs say so next to their speeds.
         max_failures: the sweep stops once this many runs have failed; 0 means no limit.
         retries: how often a run that failed for lack of memory or disk is tried again, from its checkpoint.
     """

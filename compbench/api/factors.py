@@ -1,4 +1,4 @@
-"""Factors, combinations and holdouts: every task is a lattice; and what can be learnt from its seen part.
+"""Factors, combinations and holdouts of a task's lattice, and what the seen part of the lattice determines.
 
 A condition gives each factor a value or NULL: a LongTensor (B, F).  A condition without NULL is a combination.
 The holdout is a set of combinations never trained on; it is given as cells of the sub-lattice of its own factors.
@@ -24,7 +24,9 @@ Value = TypeVar("Value", int, "Tensor", "ndarray")
 
 
 def excluding(value: Value) -> Value:
-    """The code in a condition for "any value but this one": -2 - value, which lies below NULL.  It is its own inverse.
+    """The code in a condition for "any value but this one": -2 - value, which lies below NULL.
+
+    The function is its own inverse.
 
     Args:
         value: a value, or such a code, or a tensor or array of either; NULL has no code.
@@ -97,7 +99,7 @@ class FactorSpace:
         return self.names.index(name)
 
     def without(self, name: str) -> FactorSpace:
-        """The space that lacks one factor (an extension task's base model is trained on it)."""
+        """The space without one factor; the base model of an extension task is trained on it."""
         self.index(name)
         return FactorSpace(factor for factor in self.factors if factor.name != name)
 
@@ -237,7 +239,7 @@ class Identifiability(NamedTuple):
 
     @property
     def feasible(self) -> bool:
-        """Whether the seen cells fix all main effects: full marginal coverage, C >= C_min and full rank."""
+        """Whether the seen cells determine all main effects: full marginal coverage, C >= C_min and full rank."""
         return (
             self.coverage >= self.minimum_coverage
             and min(self.marginal_coverage, default=1.0) == 1.0

@@ -1,15 +1,16 @@
 """Silos of training data, and the two ways to access them.
 
-`Federation.run` runs a method's function on each silo.  The function can draw the silo's x; its result is checked to be model
-state, and metered.  `Federation.pooled` gives all x at once: the centralised reference, which the record notes.
+`Federation.run` runs a method's function on each silo.  The function can draw the silo's examples; its result must be model
+state, and is metered.  `Federation.pooled` gives the examples of all silos at once.  That is the centralised reference, and the
+record says so.
 
 The result of a function must have the names and shapes that were fixed before any data was seen, and finite numbers.  It must not
-contain a training example of the silo bit for bit, and no example may stay alive outside.  This catches mistakes and crude leaks;
-it does not stop a method from hiding data in its weights.
+contain a training example of the silo bit for bit, and no example may stay in memory after the function.  This catches mistakes
+and crude leaks; it does not stop a method from hiding data in its weights.
 
 Data sent to a silo is metered too.  A function gets other parties' results through `send` or `gather`; a function that carries
-tensors in its closure or its arguments is refused (`compbench.api.closures`).  Each party makes what all know beforehand, such as
-untrained weights, by itself (`compbench.flow.silos.Recipe`).
+tensors in its closure or its arguments is refused (`compbench.api.closures`).  Each party itself makes what all parties know
+beforehand, such as untrained weights (`compbench.flow.silos.Recipe`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Work = Callable[["LentSilo", dict[str, "Tensor"], Context], ModelState]
 """(silo, state that was sent to it, context) -> model state."""
 
 NUM_WATCHED = 64
-"""Number of training examples of each silo for which results are searched."""
+"""Number of training examples of each silo that are searched for in results."""
 
 LABEL_DRAWS = 4096
 """Number of labels drawn from a silo that does not list its own."""
@@ -108,7 +109,7 @@ class Federation:
         return tuple(silo.size for silo in self._silos)
 
     def pooled(self) -> Silo:
-        """All training data as one silo.  With several silos this is the centralised reference, and recorded as such."""
+        """All training data as one silo.  With several silos this is the centralised reference, and the record says so."""
         self.was_pooled = len(self._silos) > 1
         return self._silos[0] if len(self._silos) == 1 else _Pool(self._silos)
 
@@ -182,7 +183,7 @@ class Federation:
         refuse_tensors(work)
         if gather and not self._last:
             raise CompbenchError("there is nothing to gather: no function has run on the silos before.")
-        seed = int(torch.randint(2**62, (), generator=ctx.generator))  # drawn even if nothing is left to do
+        seed = int(torch.randint(2**62, (), generator=ctx.generator))  # drawn even if every silo has finished
         sent = {name: value.detach() for name, value in (send or {}).items()}
         gathered = {f"{k}.{name}": value for k, state in enumerate(self._last) for name, value in state.items() if gather}
         received = {**sent, **gathered}
@@ -223,7 +224,7 @@ class _WeakReference(Protocol):
 
 
 class LentSilo:
-    """A silo as seen by a function that runs there; closed afterwards.  `number` is its position among the silos."""
+    """A silo as a function that runs there sees it; it is closed afterwards.  `number` is its position among the silos."""
 
     def __init__(self, silo: Silo, device: torch.device, *, number: int = 0) -> None:
         self.name, self.size, self.number = silo.name, silo.size, number
@@ -256,7 +257,7 @@ class LentSilo:
         return self._silo.batch(LABEL_DRAWS, torch.Generator().manual_seed(0)).condition if listed is None else listed
 
     def close(self, state: ModelState) -> None:
-        """End the loan.  Raises Refused if an example is in `state`, or still alive somewhere."""
+        """End the function's access.  Raises Refused if an example is in `state`, or still in memory."""
         import torch
 
         self._silo = None

@@ -46,13 +46,13 @@ class MethodSettings(BaseModel):
 
 
 LATER_ENTRIES: dict[str, Json] = {"time_location": 0.0}
-"""Entries of a budget that published records do not have, with the value at which a fit is what it was without them."""
+"""Budget entries that were added after records were published, each with the value at which it has no effect on a fit."""
 
 
 class Budget(BaseModel):
     """What a task grants each method at one preset, so that methods are compared at equal cost.
 
-    `--set budget.NAME=VALUE` changes it for a run; the record and the board show that."""
+    `--set budget.NAME=VALUE` changes an entry for a run; the record and the board show the change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,7 +77,7 @@ class Budget(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_later_entries(self, dump: SerializerFunctionWrapHandler) -> dict[str, Json]:
-        """Leave entries out that joined after records were published, while they do nothing: identities stay what they were."""
+        """Leave out each of the `LATER_ENTRIES` that has no effect, so that identities of published records do not change."""
         return {name: value for name, value in dump(self).items() if name not in LATER_ENTRIES or value != LATER_ENTRIES[name]}
 
     def entries(self) -> dict[str, Json]:
@@ -178,10 +178,11 @@ class Method:
         build: (settings, problem) -> untrained model, so that stored weights can be loaded again.
         evaluations: (settings, problem) -> network evaluations per sample, if their number is fixed; else None.
         kinds, version: event kinds that it works on, and a number that goes up when its results change.
-        oracle, ignores_condition: whether it uses the task's analytic truth; whether it answers all conditions alike.  Both make
-            its rows references.
+        oracle, ignores_condition: whether it uses the task's analytic truth; whether it answers all conditions alike.  If either
+            is true, its rows are references.
         shared_fit: (settings, problem) -> JSON of everything that the fit depends on besides problem, seed and precision.
-            Methods of one distribution that return the same share one model, fitted once and kept in the cache; None: not shared.
+            Methods of one distribution that return the same JSON share one model, fitted once and kept in the cache; None: not
+            shared.
         parts: if methods share only a part of the fit: that part, and the method's own part; `fit` runs both.
         pools_silos, one_silo: whether it pools the silos' data; if not, whether it is more than plain training on one silo.
         regresses, negates: whether it gives one sample per condition, whatever the noise; whether it answers `factors.excluding`.
@@ -189,7 +190,8 @@ class Method:
             as an oracle.
         search: values of a setting that `compbench tune` tries, by name, where its bounds are too wide or too narrow: "LOW:HIGH",
             "LOW:HIGH:log" or "V1,V2".  A run's identity does not depend on it.
-        couples_rows: whether rows of one request share something (pilots, an adapted step), so that a row alone is another draw.
+        couples_rows: whether rows of one request share something (pilots, an adapted step), so that a row requested alone gets
+            another sample.
     """
 
     name: str
@@ -258,9 +260,9 @@ class Metric:
     Attributes:
         compute: (pair, generator) -> Value, or raises `MetricUnavailable(reason)`; None if a task computes it (accuracies).
         margin: the smallest difference that matters, for the regression gate.
-        by_name: whether only tasks that name it in `Task.metrics` score by it.  If not, a task of its kinds that names no
-            metrics scores by it too, provided that it comes from compbench or from the task's package.  A run may name any
-            metric (`--metric`).
+        by_name: whether only tasks that name it in `Task.metrics` score by it.  If false, tasks of its kinds that name no metrics
+            score by it too, provided that the metric comes from compbench or from the task's package.  A run may name any metric
+            (`--metric`).
         features: names of the extractors whose features `compute` reads from its pair; all others are refused.
         joint: whether it compares samples together with their conditions (`SamplePair.conditions`).
     """
@@ -325,7 +327,7 @@ class Evaluation(NamedTuple):
 class Sampler(Protocol):
     """The contestant as the referee sees it: conditions in, checked finite samples out (on the CPU).
 
-    With `known` and `known_mask` it asks for samples around given entries, which must be returned unchanged.
+    With `known` and `known_mask` the referee requests samples around given entries, which must be returned unchanged.
     """
 
     def __call__(
@@ -368,7 +370,7 @@ class TaskContext:
 
 
 class OpenTask(Protocol):
-    """A task with its data open: the contestant's side asks for the problem, the referee's prepares and evaluates."""
+    """A task with its data open: the contestant's process asks for the problem, the referee's prepares and evaluates."""
 
     def problem(self, budget: Budget) -> Problem:
         """What a method may know: seen data only."""
@@ -382,7 +384,7 @@ class OpenTask(Protocol):
 
 @lru_cache(maxsize=256)
 def all_anchored(holdout: Holdout) -> bool:
-    """Whether each held-out cell has an anchor (`Holdout.anchors`), found without listing them: a grid asks it often."""
+    """Whether each held-out cell has an anchor (`Holdout.anchors`); faster than listing them, because sweeps need it often."""
     seen = holdout.seen_cells
     known = frozenset(seen)
 

@@ -16,7 +16,8 @@ from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json
 
 RECORD_FORMAT = 12
-"""Goes up when a record's fields or lines change; `compbench.store.format` migrates older ones.
+"""Version of the records' format.  It goes up when a record's fields or lines change; `compbench.store.format` migrates older
+records.
 
 2: the file has its own digest.
 6: `spec.code` is a hash of meaning, and the record has the commit.
@@ -46,7 +47,7 @@ class Frozen(BaseModel):
 
 
 class RunSpec(Frozen):
-    """What a run is, without anything about its course.  The SHA-256 of its canonical JSON is the run's identity."""
+    """What is run, without anything about how the run went.  The SHA-256 of its canonical JSON is the run's identity."""
 
     task: str = Field(pattern=NAME, description="name of the task")
     task_version: int = Field(ge=1, le=MOST, description="goes up when the task's numbers change")
@@ -166,7 +167,7 @@ class SiloProfile(Frozen):
 
 
 class Profile(Frozen):
-    """What a run cost.  Rates are medians over synchronised regions after warm-up; absent where not measured."""
+    """What a run cost.  Rates are medians over synchronised regions after warm-up; a rate that was not measured is absent."""
 
     train_steps: int | None = Field(
         None, ge=0, le=LARGEST, description="training steps of the fit, over all silos, stages and rounds"
@@ -351,7 +352,7 @@ class LossCurve(Frozen):
 
 def _few_points(curves: tuple[LossCurve, ...]) -> tuple[LossCurve, ...]:
     if sum(len(curve.steps) for curve in curves) > MOST_POINTS or len({curve.name for curve in curves}) < len(curves):
-        raise ValueError(f"a record has at most {MOST_POINTS} points of loss curves, and one curve of a name")
+        raise ValueError(f"a record has at most {MOST_POINTS} points of loss curves, and curves have distinct names")
     return curves
 
 

@@ -4,8 +4,8 @@
 
 Each cell is drawn equally often, whatever its number of examples: with a share of N / (all examples), a few examples might never
 be drawn in a fit.  The run's seed draws the examples; those of a smaller N are the first of a larger N; the record names them.
-Everything else in the task stays: the same cells are scored by the same judges, which never depend on a run's training data, and
-a method gets the same `Problem.holdout`, so it composes as it does without shots.  Distances leave the shots out of their real
+Everything else in the task stays as it is.  The same judges score the same cells, and never depend on a run's training data.  A
+method gets the same `Problem.holdout`, so it composes as it does without shots.  Distances leave the shots out of their real
 examples, unless no others are left.
 
 `task.shots` is among the task's settings only if it is not 0, so the identity of a run without shots does not change.
@@ -51,14 +51,14 @@ MOST = 1000
 BLOCK = 8
 """Number of examples of a cell drawn at a time; it is fixed, so that the first ones do not depend on the requested number."""
 TRIES = 32
-"""32 K draws from a cell with K different examples give all of them, except with probability K exp(-32)."""
+"""Number of draws for each requested example: 32 K draws find all K examples of a cell except with probability K exp(-32)."""
 
 Examples = Callable[["Tensor", "Generator"], "Tensor"]
 """(full conditions (B, F), generator) -> a real example of each, uint8 images (B, C, H, W) or samples (B, *D)."""
 
 
 def refused(task: Task) -> str:
-    """Why a task takes no shots, as a clause; "" if it takes some.  The number of examples is known once its data is open."""
+    """Why a task takes no shots, as a clause; "" if it takes some.  How many it can take is known only once its data is open."""
     if task.extends or not task.holdout.cells:
         return "it holds nothing out"
     if task.silos > 1:
@@ -157,7 +157,7 @@ class SiloWithShots:
     Args:
         silo: silo of the seen cells, which draws all of them equally often.
         shots: equally many examples of each held-out cell.
-        num_seen, num_held: number of cells.
+        num_seen, num_held: numbers of seen and of held-out cells.
     """
 
     def __init__(self, silo: Silo, shots: Batch, num_seen: int, num_held: int) -> None:
@@ -170,7 +170,7 @@ class SiloWithShots:
             self.condition = torch.cat([listed, shots.condition.to(listed.device)])
 
     def batch(self, size: int, generator: Generator) -> Batch:
-        """Examples drawn with replacement; each row is a shot with the held-out cells' share of the lattice."""
+        """Examples drawn with replacement; each row is a shot with probability H / (S + H)."""
         import torch
 
         given = torch.rand(size, generator=generator) < self._share  # (B,)
@@ -195,7 +195,7 @@ def _drawn(task: Task, opened: OpenTask, problem: Problem, count: int, ctx: Task
     import torch
 
     examples = examples_of(task, opened)
-    assert examples is not None  # `refused` asked
+    assert examples is not None  # `refused` has checked this
     found: list[Tensor] = []
     conditions: list[Tensor] = []
     hashes: list[str] = []
@@ -241,7 +241,7 @@ def digest_of(names: list[str] | tuple[str, ...]) -> str:
 
 
 def hashes_of(pictures: Tensor, shape: tuple[int, ...]) -> list[str]:
-    """SHA-256 of the bytes of each example (B, *D), without extra channels that a judge's pictures have."""
+    """SHA-256 of the bytes of each example (B, *D), without the extra channels of a judge's pictures."""
     rows = pictures[:, : shape[0]] if len(shape) == 3 else pictures
     return [hashlib.sha256(row.contiguous().numpy().tobytes()).hexdigest() for row in rows.cpu()]
 
@@ -274,7 +274,7 @@ class OtherExamples:
 
 @dataclass(frozen=True)
 class _AmongOthers(Metric):
-    """A metric that is computed with real examples that are not shots, and whose score counts the samples that were compared."""
+    """A metric that compares only with real examples that are not shots, and whose score counts only the compared samples."""
 
     others: OtherExamples = field(kw_only=True)
     lost: list[int] = field(default_factory=list)
@@ -291,7 +291,7 @@ class _AmongOthers(Metric):
 
 
 def among_others(metric: Metric, others: OtherExamples) -> Metric:
-    """The metric, computed with real examples that are not shots."""
+    """The metric, computed only with real examples that are not shots."""
     if metric.compute is None:
         return metric
     known = {one.name: getattr(metric, one.name) for one in fields(metric)}
