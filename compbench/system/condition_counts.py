@@ -3,8 +3,7 @@
 n_k = #{rows of a batch whose condition has values of k of F factors},  k = 0 (NULL), ..., F (the whole condition)
 
 A loss reports the conditions that it compares with data: `regressed(condition)`.  A condition that only a penalty uses is not
-regressed on.  The statement computes nothing that the loss uses, so a run's identity does not depend on it
-(`registry.syntax`).
+regressed on.  The statement computes nothing that the loss uses, so a run's identity does not depend on it (`registry.syntax`).
 Counts stay on the device until they are read, so no step waits for a GPU.
 """
 
@@ -30,8 +29,8 @@ class ConditionCounts:
 
         Args:
             condition: (..., F); a negative value is an open factor.
-            kind: (B,), if only a part of a whole condition (B, F) was used: 0 all of it, 1 nothing, 2 + k only factor k (the
-                order of `flow.masking.sub_conditions`).
+            kind: (B,), if only a part of each whole condition (B, F) was used: 0 means all of it, 1 nothing, 2 + k only factor k
+                (the order of `flow.masking.sub_conditions`).
         """
         import torch
 

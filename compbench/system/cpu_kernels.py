@@ -8,7 +8,7 @@ Narrow groups: in bf16, torch's channels-last kernel processes a group's C / G c
 register.  That takes several times as long as copying to the contiguous layout, the same kernel there and a copy back
 (`tests/benchmarks/test_narrow_norm_speed.py`).  Results differ by the order of the sums.
 
-Stacked networks (`torch.vmap`): before torch 2.14, `F.group_norm` on a CPU asks for the layout of its images, which fails for
+Stacked networks (`torch.vmap`): before torch 2.14, `F.group_norm` on a CPU queries the layout of its images, which fails for
 stacked images ("NYI: querying is_contiguous inside of vmap").  After a copy to the contiguous layout the result is the same.
 Silos' networks are trained channels-last, so methods that evaluate peers or teachers side by side would end in that error.
 """
@@ -33,9 +33,9 @@ Norm = Callable[..., tuple[Tensor, ...]]
 NormGradient = Callable[..., tuple[Tensor | None, ...]]
 
 VECTOR = 16
-"""With at least this number of channels per group, the channels-last kernel is fast by itself."""
+"""From this number of channels per group on, torch's channels-last kernel is fast."""
 MAP = 1024
-"""With at least this number of pixels, torch uses another channels-last kernel, which is fast for narrow groups too."""
+"""From this number of pixels on, torch uses another channels-last kernel, which is fast for narrow groups too."""
 
 
 def wrapped(ways: Mapping[OpOverload, Kernel]) -> torch.library.Library:

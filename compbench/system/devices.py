@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def resolve(device: str) -> torch.device:
-    """The device of a name: "auto" is the first GPU, else the CPU.
+    """The device that a name stands for; "auto" is the first GPU, or the CPU if there is none.
 
     Raises:
         CompbenchError: this machine has no such device.
@@ -136,12 +136,12 @@ def num_cores() -> int:
 def thread_variables(threads: int, *, calm: bool = False) -> dict[str, str]:
     """Variables that give a child process this many CPU threads, which sleep while they wait for each other.
 
-    By default threads spin while they wait.  If other processes use the cores too, a spinning thread takes the core that the
-    thread it waits for needs (`experiments/busy_core.py` measures it).
+    By default threads spin while they wait.  If other processes use the cores too, a spinning thread may occupy the core that
+    another thread needs, for which it waits (`experiments/busy_core.py` measures the cost).
 
     Args:
         threads: number of threads.
-        calm: whether the machine has cores left for them (`is_calm`); then they spin for a moment before they sleep.
+        calm: whether the machine has enough free cores (`is_calm`); then the threads spin for a moment before they sleep.
     """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     spins = {SPINS: SHORT_SPIN} if calm and threads > 1 and SPINS not in os.environ else {}
@@ -153,11 +153,12 @@ WAITS = "OMP_WAIT_POLICY"
 
 
 SPINS, SHORT_SPIN = "GOMP_SPINCOUNT", "10000"
-"""How often a thread of GNU's OpenMP, which torch has on Linux, looks for work before it sleeps: for some microseconds.
+"""How often a thread of GNU's OpenMP, which torch uses on Linux, looks for work before it sleeps: for some microseconds.
 
-A training step of `quick` has hundreds of parallel loops, and to wake a thread for each takes as long as many of them.  On two
-idle cores a step takes 75 ms with this spin, 109 without it, and 101 on one thread; next to two busy processes it takes 1.2 to
-1.6 times its idle CPU and more time than without, so it is for calm machines (`experiments/busy_core.py`)."""
+A training step of `quick` has hundreds of parallel loops, and waking a thread takes as long as many of these loops.  On two idle
+cores a step takes 75 ms with this spin, 109 without it, and 101 on one thread.  Next to two busy processes a step with this spin
+takes 1.2 to 1.6 times its idle CPU time, and longer than without it, so the spin is for calm machines
+(`experiments/busy_core.py`)."""
 
 
 @contextlib.contextmanager
@@ -181,7 +182,7 @@ def own_threads(threads: int = 0) -> Iterator[None]:
 
 
 SPARE_CORES = 0.3
-"""If threads and other processes together exceed the number of cores by more than this, the machine counts as busy."""
+"""If our threads and the cores of other processes exceed the number of cores by more than this, the machine counts as busy."""
 
 Ticks = dict[int, tuple[int, int]]
 """For each core, the number of busy and of idle ticks since the system's start."""
@@ -217,7 +218,7 @@ def cores_of_others(seconds: float = 0.5) -> float:
 
 
 def is_calm(threads: int, seconds: float = 0.1) -> bool:
-    """Whether this process's cores have room for so many threads next to other processes; False if that cannot be measured."""
+    """Whether this process's cores have room for these threads next to other processes; False if that cannot be measured."""
     return threads + cores_of_others(seconds) <= num_cores() + SPARE_CORES
 
 

@@ -17,10 +17,10 @@ NEAR, BEHIND = 0.65, 0.15
 """A name is suggested if its similarity to the requested name (`difflib`'s ratio) is at least NEAR and less than BEHIND below the
 largest one."""
 OF_THE_CONTENT = (None, errno.EINVAL, errno.EISDIR)
-"""Numbers of an OSError that says that a file's content is wrong; all others speak of rights, the disk or the machine.  Libraries
-give no number when they cannot understand what they read."""
+"""`errno` of an OSError whose cause is a file's content; for all others the cause is permissions, the disk or the machine.
+Libraries give no number (None) if they cannot parse what they read."""
 RUSTS_NUMBER = re.compile(r"\(os error (\d+)\)$")
-"""safetensors puts the number of such an error into its words alone."""
+"""Pattern of the `errno` in an error of safetensors, which gives it only in the text."""
 
 
 class CompbenchError(Exception):
@@ -58,7 +58,7 @@ def first_of(error: ValidationError) -> str:
 
 
 def unreadable(path: Path, what: str, error: Exception, *, todo: str = "move it away and fetch it again") -> str:
-    """The words for a file that is not what it should be; they do not blame the file if the machine could not read it.
+    """The message for a file that is not what it should be; it does not blame the file if the machine could not read it.
 
     Args:
         path: the file.
@@ -71,7 +71,7 @@ def unreadable(path: Path, what: str, error: Exception, *, todo: str = "move it 
 
 
 def not_read(path: Path, error: Exception) -> OSError:
-    """An error for a file that the machine could not read.  Who deletes damaged files keeps this one: it may be whole."""
+    """An error for a file that the machine could not read.  Code that deletes damaged files keeps this one: it may be whole."""
     words = RUSTS_NUMBER.search(str(error))
     number = getattr(error, "errno", None) or (int(words[1]) if words else errno.ENOENT)
     return OSError(number, f"{os.strerror(number)}; {remedy(error, '')}", str(path))
@@ -83,7 +83,7 @@ def remedy(error: Exception, todo: str) -> str:
 
 
 def blames_the_content(error: Exception) -> bool:
-    """Whether an error of reading a file speaks of its content, and not of rights, the disk or the machine."""
+    """Whether the cause of an error of reading a file is its content, and not permissions, the disk or the machine."""
     numbered = isinstance(error, OSError) and error.errno not in OF_THE_CONTENT
     return not (numbered or isinstance(error, FileNotFoundError) or RUSTS_NUMBER.search(str(error)))
 

@@ -108,7 +108,7 @@ def read_limited(path: Path, limit: int) -> bytes:
 
 
 def nesting(text: bytes) -> int:
-    """Nesting depth of lists and objects in a JSON text; its reader may run out of stack if it is large."""
+    """Nesting depth of lists and objects in a JSON text; a reader of a very deep text may run out of stack."""
     depth = most = 0
     for bracket in BESIDE_BRACKETS.sub(b"", text):
         depth += 1 if bracket in b"[{" else -1
@@ -195,8 +195,8 @@ def publish(source: Path, destination: Path, *, limit: int = 2**36) -> None:
     """Copy a regular file of another process to a place where that process cannot write, whole or not at all.
 
     Args:
-        source: the file; a link, a pipe or a device is refused without being opened for long.
-        destination: path that is replaced.
+        source: the file; a link, a pipe or a device is refused, without waiting for it.
+        destination: the path that is replaced.
         limit: largest size in bytes.
 
     Raises:
@@ -244,7 +244,7 @@ def _stretches(handle: int, size: int) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A new folder that is deleted afterwards, whatever a plugin did to it."""
+    """A new folder that is deleted afterwards, whatever a plugin did in it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield folder

@@ -1,14 +1,14 @@
 """Keep images in channels-last layout through a network on a GPU, where torch's own functions lose it.
 
-Convolutions on a GPU are fast on channels-last images.  Torch's group norm writes channels-first images there, so every
-convolution after the first one copies its input; and nearest-neighbour upsampling becomes a gather whose gradient is a scattered
-sum.  In the context `layout_kept`, images on a GPU use these functions instead:
+Convolutions on a GPU are fast on channels-last images.  On a GPU, torch's group norm writes channels-first images, so every
+convolution after the first one copies its input; and nearest-neighbour upsampling is a gather whose gradient is a scattered sum.
+In the context `layout_kept`, images on a GPU use these functions instead:
 
     norm        y = gamma (x - mean_g) / sqrt(var_g + eps) + beta, statistics in fp32 over the unflattened channels, in x's layout
     upsampling  by two: a view of the channels-last image with each row and column repeated, whose gradient is a plain sum
 
-Transposed convolutions are the exception: they get contiguous images and weights.  With channels-last ones, torch's compiler
-expects contiguous gradients, the device gives others, and the compiled fit ends with an error (PyTorch issue 171622).
+Transposed convolutions are the exception: they get contiguous images and weights.  For channels-last ones torch's compiler
+expects contiguous gradients, but the GPU returns another layout, and the compiled fit ends with an error (PyTorch issue 171622).
 
 Results are the same up to the order of sums.  Nothing changes on a CPU, nor for tensors that are not images.
 

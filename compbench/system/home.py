@@ -16,7 +16,7 @@ from compbench.system.files import lock, publish, remove_tree, same_content
 from compbench.system.plugin_folder import PluginFolder
 
 CLOSED = "COMPBENCH_CLOSED"
-"""Variable with a JSON list of more folders that no plugin may read: the user's own, if a gate gives its sides other homes."""
+"""Variable with a JSON list of further folders that no plugin may read: the user's own, if a gate gives its sides new homes."""
 
 FROM_DATA = "data"
 """Folder of a cache for results that depend only on a task's data and contain no data of a referee."""
@@ -67,7 +67,7 @@ class Home:
 
     @property
     def leases(self) -> Path:
-        """Leases of the present runs, one folder per run (named by identity).  A contestant cannot reach them."""
+        """Leases of the runs in progress, one folder per run (named by identity).  A contestant cannot reach them."""
         return self.root / "leases"
 
     @property
@@ -81,19 +81,19 @@ class Home:
 
     @property
     def levels(self) -> Path:
-        """Verification levels of records, next to the folder of records, also if that is a link."""
+        """Verification levels of records, next to the folder of records; if that is a link, next to its target."""
         return self.records.resolve().parent / "levels"
 
     @property
     def closed(self) -> tuple[Path, ...]:
-        """Folders that no plugin may read, in this home and in the user's own: those of referee, parent and other runs."""
+        """Folders that no plugin may read, in this home and the user's own: those of the referee, the parent and other runs."""
         more = [Path(path) for path in json.loads(os.environ.get(CLOSED, "[]"))]
         for home in (self, Home.of_user()):
             more += [home.references, home.records, home.board, home.runs, home.leases, home.levels]
         return tuple(dict.fromkeys(more))
 
     def share_data(self, cache: Path) -> None:
-        """Give a contestant the referee's processed data, so that the data is processed once; never the other way.
+        """Give a contestant the referee's processed data, so that it is processed once; no data goes the other way.
 
         `Home.cache` gets a copy that contestants can read but not write; `cache`, in a contestant's folder, gets links.  The copy
         is compared with the referee's file each time, and made again if it differs.
@@ -162,7 +162,7 @@ def scratch_folder(root: Path) -> Iterator[Path]:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether a process holds, or may hold, the folder's lock; the kernel releases it however the process ends."""
+    """Whether a process holds, or may hold, the folder's lock; the kernel releases the lock however the process ends."""
     try:
         in_use = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

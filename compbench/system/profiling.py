@@ -58,7 +58,7 @@ class StepMeter:
 
 
 class Flops(NamedTuple):
-    """Floating point operations of a call: all of them, and those outside of gradients."""
+    """Floating point operations of a call: all of them, and those outside of backward passes."""
 
     total: float
     forward: float
@@ -224,7 +224,7 @@ class Tracer:
         self._profiler: profile | None = None
 
     def step(self, done: int) -> None:
-        """Start and stop the trace at the right steps; called once per step."""
+        """Start the trace at step `first` and stop it at step `last`; called once per step."""
         if self._path is None:
             return
         if self._profiler is None and done >= self._first:

@@ -29,7 +29,7 @@ from torch import Tensor
 BLOCK = 16
 """Number of output channels that the kernel computes together; it pads a smaller part to this number."""
 LEAST_PRODUCTS = 1 << 24
-"""Below this number of multiplications one thread computes all of dW, because handing work over takes as long."""
+"""Below this number of multiplications one thread computes all gradients, because distributing the work takes as long."""
 ELSEWHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.QuantizedCPU)
 """Torch has one kernel of this operator for all processors.  Called under a key that we do not wrap, it runs without Python's
 lock, which `torch.library.get_kernel` holds."""
@@ -39,7 +39,7 @@ Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class Operator(Protocol):
-    """The part of an operator of torch that is called here, with the types that torch leaves out."""
+    """The methods of a torch operator that are called here, with the types that torch does not declare."""
 
     def name(self) -> str: ...
 
