@@ -27,7 +27,7 @@ def checkout_of(file: Path) -> Checkout:
     """The commit of the repository that a source file belongs to; empty if it is in none, or is ignored there.
 
     Clean means that no file below the source file's folder differs from the commit or is new; edits elsewhere in the repository
-    do not count, because they are not this code.
+    do not count, because they do not change this code.
     """
     if _lines(file.parent, "check-ignore", "--", file.name):
         return Checkout()  # for example in an environment inside of a repository
@@ -39,7 +39,7 @@ def checkout_of(file: Path) -> Checkout:
 
 
 def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
-    """(hash of all code that a request runs on a class of devices, its parts and commits), as this process finds it.
+    """(hash of all code that a request runs on a class of devices, its parts and commits), as this process finds the code.
 
     Raises:
         CompbenchError: a source file cannot be read or parsed.
@@ -98,7 +98,7 @@ def scope_of(request: RunRequest, registry: Registry, device_class: str) -> str:
 
 
 def git(folder: Path, *arguments: str, seconds: float = SECONDS) -> bytes:
-    """What git prints in a folder.  Raises CompbenchError: git fails, or is not installed."""
+    """The output of git in a folder.  Raises CompbenchError: git fails, or is not installed."""
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)

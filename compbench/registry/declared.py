@@ -1,7 +1,7 @@
 """Read facts of a task from its file without importing it: family, core suite, official files, extra packages.
 
-    Task(name=f"blobs-{split}", family="silos", core=split == "noniid", ...)      the file
-    blobs-noniid -> split = "noniid" -> Declared(family="silos", core=True)       what is read
+    Task(name=f"blobs-{split}", family="silos", core=split == "noniid", ...)      in the file
+    blobs-noniid -> split = "noniid" -> Declared(family="silos", core=True)       as read
 
 `list` and the board read the `Task(...)` call whose name matches, so they stay fast and also work if a plugin cannot be imported.
 The values are literals, or simple expressions of the parts of the task's name.  `compbench check` compares them with the loaded
@@ -66,14 +66,14 @@ def _family_place(name: str) -> tuple[int, str]:
 
 
 def kind_of_data(source: str) -> str:
-    """What people read for a data source: what records call `embedded` is built in."""
+    """The name of a data source in texts for people: "built-in" for what records call `embedded`."""
     return "built-in" if source == "embedded" else source
 
 
 def data_here(entry: Entry, folder: Path) -> str:
     """The data of `--source auto`: `official` or `embedded`; `exact` if a task has no official files.
 
-    Fonts are searched on the whole machine, and have no embedded replacement: without them the data is `missing`.
+    Fonts are searched for on the whole machine, and have no embedded replacement: without them the data is `missing`.
     """
     files = declared(entry).files
     if not files:
@@ -84,7 +84,7 @@ def data_here(entry: Entry, folder: Path) -> str:
 
 
 def missing_extra(entry: Entry, folder: Path, asked: str = "auto") -> str:
-    """The requirement that a task needs here and that is not installed, as in `compbench[planning]`; "" if there is none.
+    """The requirement of a task that is not installed here, as in `compbench[planning]`; "" if nothing is missing.
 
     Args:
         entry: the task's entry.
@@ -126,7 +126,7 @@ def _is_here(folder: Path, name: str) -> bool:
 
 
 def _bound(call: ast.Call, name: str) -> dict[str, str] | None:
-    """The values of the expressions in `name=...` for which a call makes the task of this name; None if there are none."""
+    """The values of the expressions in `name=...` for which a call makes the task of this name; None if no values do."""
     given = next((word.value for word in call.keywords if word.arg == "name"), None)
     if given is None:
         return None

@@ -68,7 +68,7 @@ def _default(value: ast.expr) -> ast.expr:
 
 
 def _trees(file: Path) -> Iterator[ast.Module]:
-    """The tree of a file, and of the modules of compbench.flow that it imports, directly or indirectly."""
+    """The trees of a file and of the modules of compbench.flow that it imports, directly or indirectly."""
     waiting, seen = [file], set()
     while waiting:
         path = waiting.pop()

@@ -1,9 +1,9 @@
 """Digests of code that gives the same bits: a record made by either of two equal codes counts for both.
 
 The table is `equal_code.csv` next to this file (`leaderboards/equal_code.csv` is a link to it): old digest, new digest, the
-commit that changed the code, and the proof.  `compbench verify --equal OLD NEW --write` proves and enters the codes that two
-commits have in common; `compbench verify --equal-code` proves the whole table again.  Digests are those of whole runs
-(`RunSpec.code`) and of parts of the code (`Code.parts`); a digest that is not in the table is only equal to itself.
+commit that changed the code, and the proof.  `compbench verify --equal OLD NEW --write` proves that two commits give the same
+bits and adds their digests to the table; `compbench verify --equal-code` proves the whole table again.  Digests are those of
+whole runs (`RunSpec.code`) and of parts of the code (`Code.parts`); a digest that is not in the table equals only itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Equal(NamedTuple):
 
     Attributes:
         old, new: digests of code, 64 hex digits.
-        commit: the commit whose code has the new digest, where its first parent has the old one; else "OLD..NEW".
+        commit: the commit whose code has the new digest, if the code of its first parent has the old one; else "OLD..NEW".
         proof: "meaning" (today's hash of both sources is the same) or "bits" (both give the same samples and scores).
     """
 

@@ -1,4 +1,4 @@
-"""Hash what the code of a run means: the definitions that its numbers depend on, whatever their style.
+"""Hash what the code of a run means: the definitions that the run's numbers depend on, whatever their style.
 
     code = SHA-256 of the set { hash(definition, hashes of what it refers to) }
 
@@ -15,7 +15,7 @@ on, `regressed(batch.condition)` (`system.condition_counts`), and one that takes
 Code that only a GPU runs counts only in GPU records: the statement `if on_gpu(device): ...`, or `if on_gpu(device) and ...:`,
 without an else, where `on_gpu` comes from `compbench.system.devices`.
 
-Sources are only parsed, never imported, so the parent process can do it.
+Sources are only parsed, never imported, so the parent process can compute the hash.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def code_of(
 def meaning(*roots: tuple[str, Entry], gpu: bool = True, kept: Kept | None = None, root: Path | None = None) -> Code:
     """The code that some entries' files depend on; each entry comes with the part that its own package belongs to.
 
-    Without `gpu`, only code that a CPU runs counts.  `kept` and `root` are as in `code_of`.  The whole file of a method counts.
-    Tasks and metrics often share a file, so only the definitions that their hook refers to count.
+    Without `gpu`, only code that a CPU runs counts.  `kept` and `root` are as in `code_of`.  For a method, its whole file counts.
+    Tasks and metrics often share a file, so for them only the definitions that their hook refers to count.
     """
     sources = _Sources([entry for _, entry in roots], gpu=gpu, root=root)
     if kept is not None:
@@ -170,7 +170,7 @@ def executed(registry: Registry, *, method: str, task: str, metrics: Iterable[st
 
 
 def of_definitions(*definitions: type | Callable[..., object]) -> str:
-    """The hash of functions and classes of compbench with everything that they depend on, which names a cache.
+    """The hash of functions and classes of compbench with everything that they depend on, for the name of a cache.
 
     For functions of other packages, only their qualified names count.
     """
@@ -182,7 +182,7 @@ def of_definitions(*definitions: type | Callable[..., object]) -> str:
 
 
 UNKNOWN = "unknown"
-"""Stands for the differing parts of a record without this field, which older records lack."""
+"""Takes the place of the differing parts if a record has no hashes of parts, as older records do not."""
 
 
 def differing(record: Record, registry: Registry) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def differing(record: Record, registry: Registry) -> tuple[str, ...]:
 
 
 def differing_from(record: Record, today: Code) -> tuple[str, ...]:
-    """The same as `differing`, compared with code that is already known."""
+    """The same as `differing`, if today's code is already known."""
     if not record.has_meaning:
         return (UNKNOWN,)
     table, known = equal_code(), record.code.parts
@@ -305,7 +305,7 @@ class _Sources:
         return module.local(target.name, gpu=self._gpu)
 
     def _resolved(self, chain: Chain) -> tuple[list[Target], str]:
-        """Our definitions that a dotted name stands for, and the rest of the name; for other libraries, the whole name."""
+        """Our definitions that a dotted name stands for, and the rest of the name; for another library, the whole name."""
         name, rest = chain
         for _ in range(LONGEST_WAY):
             if name.partition(".")[0] not in self._roots and name not in self._files:

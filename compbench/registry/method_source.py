@@ -1,7 +1,7 @@
 """Read settings of methods from their source without importing it, so that boards and request checks need only a light process.
 
-The file's `Method(name="cfg", settings=Settings, ...)`, or a call of another function with both, names the class.  Its fields are
-those of the class and of its bases, in the same file or where it imports them from.  Anything that cannot be read is left out.
+The file's `Method(name="cfg", settings=Settings, ...)`, or a call of another function with both arguments, names the class.  The
+fields are those of the class and of its bases, in this file or where it imports them from.  What cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check_functions(entry: Entry) -> None:
 def settings_class_of(entry: Entry) -> type[MethodSettings] | None:
     """A method's settings class with the names, types and bounds that are literals in its source; None if a base is not found.
 
-    A field that cannot be read has the type Any; if a class validates before pydantic does, all fields have.
+    A field that cannot be read has the type Any; if a class validates values before pydantic does, all fields have this type.
     """
     settings = _settings(list(_given(entry).values()))
     read = _read(entry.file, settings, DEEPEST) if entry.file is not None and settings is not None else None
@@ -63,7 +63,7 @@ def settings_class_of(entry: Entry) -> type[MethodSettings] | None:
 
 
 class _Read(NamedTuple):
-    """What is known of a settings class: (type, Field) of each name, and whether pydantic alone validates values."""
+    """What is known of a settings class: (type, Field) of each name, and whether only pydantic validates values."""
 
     fields: dict[str, tuple[object, object]]
     plain: bool
@@ -96,7 +96,7 @@ def _read(file: Path, reference: ast.expr, depth: int) -> _Read | None:
 
 
 def _is_after(decorator: ast.expr) -> bool:
-    """Whether a decorator sees a value only after pydantic validated it, or sees none."""
+    """Whether a decorator's function sees a setting's value only after pydantic has validated it, or never."""
     if not isinstance(decorator, ast.Call):
         return _name(decorator) in ("property", "staticmethod", "classmethod", "cached_property")
     return any(keyword.arg == "mode" and _text(keyword.value) == "after" for keyword in decorator.keywords)
@@ -201,7 +201,7 @@ def _given_to(tree: ast.Module, name: str) -> dict[str, ast.expr]:
 
 
 def _fields(file: Path, reference: ast.expr, depth: int) -> dict[str, Json]:
-    """Defaults of the class that an expression of a file refers to, its bases' included."""
+    """Defaults of the class that an expression of a file refers to, including those of its bases."""
     found = _class(file, reference) if depth else None
     if found is None:
         return {}

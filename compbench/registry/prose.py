@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 TASK_FACTS = frozenset({"family", "core", "files", "extra", "extra_for", "features"})
-"""Arguments of a task about its listing, its needs and its offers to metrics; nothing computes with them."""
+"""Arguments of a task about how it is listed, what it needs and what it offers to metrics; nothing computes with them."""
 TASK_WORDS = frozenset({"summary", "citation", "notes", "paper_notes", "real_pictures"}) | TASK_FACTS
 WORDS = {
     "Field": frozenset({"description"}),
@@ -27,8 +27,8 @@ WORDS = {
     "Method": frozenset({"search"}),
     "replace": TASK_WORDS,
 }
-"""Arguments that people read, or whose pictures they look at, by the name of the called function; `replace` is that of
-`dataclasses`, which copies a task."""
+"""Arguments that are only read or looked at by people, by the name of the called function; `replace` is that of `dataclasses`,
+which copies a task."""
 SECOND = frozenset({"Task", "Metric"})
 """Classes that take the summary as the second positional argument."""
 
@@ -50,7 +50,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes right below a node, in order, without contexts (`ast.Load` and the like): twice as fast as Python's own."""
     found: list[ast.AST] = []
-    held = node.__dict__  # a field that a node lacks is not there
+    held = node.__dict__  # an optional field may be missing
     for name in node._fields:
         value = held.get(name)
         if isinstance(value, ast.AST):
@@ -62,7 +62,7 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 
 def walk(*nodes: ast.AST) -> list[ast.AST]:
-    """Some nodes and all nodes below them, in preorder."""
+    """Some nodes and all nodes below them, in breadth-first order."""
     found = list(nodes)
     for node in found:
         found += children(node)
@@ -70,7 +70,7 @@ def walk(*nodes: ast.AST) -> list[ast.AST]:
 
 
 def without_prose(tree: ast.Module) -> ast.Module:
-    """The module, changed in place: without arguments that are words, and without statements that only made them."""
+    """Remove arguments that are words, and statements that only build them, from a module in place; return the module."""
     for node in walk(tree):
         if isinstance(node, ast.Call):
             called = _last_name(node.func)

@@ -1,5 +1,6 @@
-"""Find plugins by their entry points.  Listing reads only metadata and docstrings; plugins load one by one, errors are caught.
+"""Find plugins by their entry points.
 
+Listing reads only metadata and docstrings.  Plugins load one by one, and their errors are caught.
 Each plugin is in one of three states, always with the reason: `ok`, `broken` (its code fails) or `incompatible` (it needs
 packages that are not installed, or another version of these interfaces).
 """
@@ -48,7 +49,7 @@ NOTEBOOK = "notebook"
 
 
 class Entry(NamedTuple):
-    """A plugin as described by its metadata; nothing of it was imported.
+    """A plugin as its metadata describes it; none of its code has been imported.
 
     Attributes:
         name: name of the entry point, which is the name of the method, task or metric.
@@ -56,7 +57,7 @@ class Entry(NamedTuple):
         module: its import path, or the file's path.
         file: its source, if that was found.
         summary: first line of the module's docstring, or the line that begins with the name.
-        problem: why it cannot be used (duplicate name, no such module, syntax error); "" if no problem is known.
+        problem: why it cannot be used (a duplicate name, a missing module, a syntax error); "" if no problem is known.
     """
 
     kind: Kind
@@ -91,7 +92,7 @@ class LoadResult(NamedTuple):
 
 
 class Registry:
-    """All installed plugins, the files given by --plugin, and methods that Python code defined and passed."""
+    """All installed plugins, the files given by --plugin, and methods that a notebook or a script defined."""
 
     def __init__(self, files: tuple[Path, ...] = (), defined: tuple[Defined, ...] = ()) -> None:
         self._files, self._defined = files, defined
@@ -100,7 +101,7 @@ class Registry:
         self._hooks: dict[tuple[Kind, str], tuple[ModuleType, dict[str, object]]] = {}
 
     def entries(self, kind: Kind) -> tuple[Entry, ...]:
-        """Everything of a kind, sorted by name, without importing any of it."""
+        """All entries of a kind, sorted by name; no plugin is imported."""
         if kind not in self._entries:
             found = list(_installed(kind, _state_of_path()))
             found += [_file_entry(kind, path) for path in self._files if kind == "methods"]
@@ -387,7 +388,7 @@ def _check_classes(group: object, kind: Kind) -> None:
 
 
 def _missing(error: ModuleNotFoundError, entry: Entry) -> tuple[State, str]:
-    """State and reason of a plugin with a missing import: incompatible if it is a package, broken if it is its own part."""
+    """State and reason of a plugin whose import is missing: broken if the plugin's own module is missing, else incompatible."""
     missing = (error.name or "").split(".")[0]
     if missing == entry.module.split(".")[0]:
         return "broken", f"its own module '{error.name}' is missing; reinstall {entry.distribution}."

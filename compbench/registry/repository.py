@@ -1,7 +1,7 @@
 """Which repository on GitHub compbench was installed from: workflows of a new plugin get compbench from there.
 
 pip install -e CLONE                           the clone's remote "origin"
-pip install git+https://github.com/O/N         the address that pip noted (direct_url.json, PEP 610)
+pip install git+https://github.com/O/N         the address that pip recorded (direct_url.json, PEP 610)
 pip install compbench                          the project's URL in the package's metadata
 """
 
@@ -39,7 +39,7 @@ def owner_and_name(address: str) -> str:
 
 
 def _origin(url: str) -> str:
-    """The address from which the clone at a file's URL was made; "" if it is no clone."""
+    """The address from which the clone at a file's URL was made; "" if the folder is not a clone."""
     try:
         return git(Path(unquote(urlparse(url).path)), "remote", "get-url", "origin").decode(errors="replace").strip()
     except CompbenchError:

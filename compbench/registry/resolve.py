@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from compbench.registry.registry import Entry, Registry
 
 COMPBENCH = "compbench"
-"""The distribution whose metrics score every task that names none."""
+"""The distribution whose metrics score every task that names no metrics."""
 OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
 """Fields of a spec that name the code of the run; they do not belong to the request."""
 
@@ -87,7 +87,7 @@ def settings_of(request: RunRequest, method: Method) -> MethodSettings:
 
 
 def check_request(request: RunRequest, registry: Registry) -> None:
-    """Check a request's settings as far as that needs neither torch nor a process for the method.
+    """Check a request's settings as far as possible without torch and without a process for the method.
 
     Names, types and bounds are read from the method's source; other errors are found when the method is loaded.
 
@@ -104,7 +104,7 @@ def check_request(request: RunRequest, registry: Registry) -> None:
 
 
 def why_not(method: Method, task: Task) -> str:
-    """Why a method cannot work on a task, in one sentence; "" if it can.  Nothing is trained or opened for this."""
+    """Why a method cannot work on a task, in one sentence; "" if it can.  No data is opened and nothing is trained."""
     implied: dict[Need, bool] = {"scores": method.oracle, "silos": not (method.pools_silos or method.one_silo)}
     needs = (*method.needs, *(need for need, implies in implied.items() if implies))
     lacking = next((NEEDS[need] for need in needs if task.lacks(need)), "")
@@ -118,7 +118,7 @@ def why_not(method: Method, task: Task) -> str:
 
 
 def metrics_of(task: Task, registry: Registry, more: Sequence[str] = ()) -> dict[str, Metric]:
-    """The metrics of a task: those that it names, else those of compbench and of its package for its kind of event.
+    """The metrics of a task: those that it names; if it names none, those of compbench and of its package for its kind of event.
 
     A metric of another package is imported only if the task or the run names it, because its import could change other results.
 
@@ -237,7 +237,7 @@ def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, optio
 
 
 def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
-    """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so its identity would be that of null."""
+    """Raise CompbenchError for a setting that is infinite or NaN: JSON has neither, so the identity would be that of null."""
     for name, value in values.items():
         try:
             json.dumps(value, allow_nan=False, default=list)

@@ -1,4 +1,4 @@
-"""Split a module's source into definitions, each with its text without comments and layout, and the names it refers to."""
+"""Split a module's source into definitions, each with its text (no comments, no layout) and the names that it refers to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ GPU_ONLY: Chain = ("compbench.system.devices", ("on_gpu",))
 """This function returns False on a CPU: the body of `if on_gpu(device): ...` does not count as code that a CPU runs."""
 
 MARKS: tuple[Chain, ...] = (("compbench.system.condition_counts", ("regressed",)), ("compbench", ("regressed",)))
-"""A statement that calls this function with plain names only tells the harness what to count; no result depends on it."""
+"""A statement that calls one of these, with names as arguments, only reports to the harness what to count; no result depends
+on it."""
 
 LOCKS: tuple[Chain, ...] = (("fcntl", ("flock",)), ("compbench.system.files", ("lock",)))
 """A statement that calls one of these waits until another process has made a file; no result depends on it."""
@@ -34,7 +35,7 @@ PLACES = (ast.Name, ast.Attribute, ast.Subscript)
 NOT_ENTERED = (*SCOPES, *COMPREHENSIONS, ast.ClassDef)
 """Nodes with their own scope."""
 UNWRITTEN = frozenset({"ctx", "type_comment", "kind", "type_params"})
-"""Fields of nodes that do not change the meaning, or that not every Python version has."""
+"""Fields of nodes that do not change the meaning, or that some Python versions lack."""
 
 
 class Target(NamedTuple):
@@ -48,9 +49,9 @@ class Module:
     """A parsed module.
 
     Attributes:
-        name: its dotted name.
+        name: the module's dotted name.
         definitions: name -> the statements that define it, in order.
-        imports: top-level name -> where it comes from.
+        imports: top-level name -> the module and the name that it is imported from.
     """
 
     def __init__(self, name: str, package: str) -> None:
@@ -68,7 +69,7 @@ class Module:
         return self._local[name, gpu]
 
     def absolute(self, node: ast.ImportFrom) -> str:
-        """The module that an import names; relative ones begin at the package."""
+        """The absolute name of the module that an import names; a relative import begins at the package."""
         if not node.level:
             return node.module or ""
         base = self.package.split(".")[: len(self.package.split(".")) - node.level + 1]
@@ -136,7 +137,7 @@ def _own_nodes(*nodes: ast.AST) -> list[ast.AST]:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement at the top defines or changes; `x[...] = y` and `x.a = y` change x."""
+    """Names that a top-level statement defines or changes; `x[...] = y` and `x.a = y` change x."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -152,7 +153,7 @@ def _bound(statement: ast.stmt) -> set[str]:
 
 
 def _locals(function: Scope, nodes: Iterable[ast.AST]) -> set[str]:
-    """Names that a function binds itself; `nodes` are its body's."""
+    """Names that a function itself binds; `nodes` are those of its body."""
     arguments = function.args
     own = {arg.arg for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]}
     own |= {arg.arg for arg in (arguments.vararg, arguments.kwarg) if arg is not None}
@@ -169,7 +170,7 @@ def _locals(function: Scope, nodes: Iterable[ast.AST]) -> set[str]:
 class _Writer:
     """Write statements as canonical text, the same on every Python version: empty fields are left out.
 
-    A name from elsewhere is written as a number; `chains` says what it stands for.
+    A name that is imported or defined at the top of the module is written as a number; `chains` says what it stands for.
     """
 
     def __init__(self, module: Module, *, gpu: bool) -> None:
