@@ -1,6 +1,6 @@
 """Is a plugin sound?  The contract, and its public function: `from compbench.testing import check_method`.
 
-Modules are imported lazily, because the parent process reads reports of this package without torch.
+Modules are imported lazily, because the parent process reads this package's reports and has no torch.
 """
 
 from typing import TYPE_CHECKING

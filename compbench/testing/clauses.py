@@ -24,7 +24,7 @@ SEED_STEPS = 2
 """Number of steps of each fit when two seeds are compared."""
 
 PAIRED_ROWS = 48
-"""Number of rows, some of which get other noise: enough that some of a sampler's first particles survive to the end."""
+"""Number of rows when some get other noise; with so many, some of a sampler's first particles survive to the end."""
 
 GIVEN, UNGIVEN = 0.4, 9.0
 """Share of a trajectory's entries that are given, and the value of `known` at the others, which a method must not use."""
@@ -94,13 +94,13 @@ def fit(subject: Subject) -> None:
     if not reports:
         return
     if any(not 0 < done <= total for done, total in reports) or reports != sorted(reports, key=lambda report: report[0]):
-        raise Broken(f"progress went {_brief(reports)}: not up, or past its total")
+        raise Broken(f"progress went {_brief(reports)}: it must go up, and not past its total")
     if reports[-1][0] != reports[-1][1]:
         raise Broken(f"the last report was {reports[-1][0]} of {reports[-1][1]} steps")
 
 
 def shape(subject: Subject) -> None:
-    """Check the usual number of rows, and a single row.  Every request is also checked for having been written to."""
+    """Check the usual number of rows, and a single row.  `Subject.sample` also checks that no request was written to."""
     for rows in (ROWS, 1):
         asked = subject.noise(rows)
         if rows == ROWS:
@@ -110,7 +110,7 @@ def shape(subject: Subject) -> None:
 
 
 def dtype(subject: Subject) -> None:
-    """Every answer is checked; this adds an odd and an even number of rows."""
+    """Check an odd and an even number of rows; `Subject.sample` checks the type and device of all samples."""
     subject.first  # noqa: B018 - fits, and samples
     subject.sample(subject.condition[:2], subject.noise(2))
 
@@ -128,8 +128,9 @@ def finite(subject: Subject) -> None:
 
 
 def determinism(subject: Subject) -> None:
-    """Sample again with another state of torch's global generator; fit again with the same seed, once for each kind of event and
-    in silos, and on one kind with another seed.
+    """Sample again with another state of torch's global generator, and fit again.
+
+    The fit is repeated with the same seed once for each kind of event, and in silos; on one kind also with another seed.
     """
     again = subject.sample(subject.condition, subject.x0, stray=1)
     if not subject.alike(again, subject.first):
@@ -211,7 +212,7 @@ def x0(subject: Subject) -> None:
 
 
 def known(subject: Subject) -> None:
-    """Give entries that differ by row, channel and frame; then change the values of entries not given; then move given ones."""
+    """Give entries that differ by row, channel and frame; then change `known` at the other entries; then at the given ones."""
     if subject.fitted_on.event.kind != "trajectory":
         raise Skipped("only tasks of trajectories give entries")
     generator = torch.Generator().manual_seed(FIT_SEED)
@@ -317,7 +318,7 @@ SUBJECT_CHECKS: dict[str, Callable[[Subject], str | None]] = {
 
 
 def applies(method: Method, tiny: Tiny, device: torch.device) -> bool:
-    """Whether a problem has a kind that the method claims; an oracle needs analytic truth, and some methods need a base."""
+    """Whether the method claims the problem's kind, and the problem has the analytic truth or the base that the method needs."""
     problem = tiny.make(device)
     has_base = bool(problem.base) or "base" not in method.needs
     return has_base and problem.event.kind in method.kinds and (problem.oracle is not None or not method.oracle)

@@ -74,7 +74,7 @@ def examine(
 
 
 class History:
-    """Findings so far: kinds that were accepted, refused or whose fits were stopped, and causes that need not be reported twice.
+    """The course of an examination: kinds that were accepted, refused, or stopped in a fit, and the causes of earlier failures.
 
     `known` names the tiny problems that have a counterpart with known answers.
     """
@@ -116,7 +116,7 @@ def _cause(finding: Finding, file: str) -> tuple[str, ...]:
 
 
 def _problems(method: Method, place: torch.device) -> Iterator[tuple[str, Callable[[Path], Subject]]]:
-    """The problems that a method claims, cheap ones first, and then those with known answers."""
+    """The problems of the kinds that a method claims, cheap ones first, and then those with known answers."""
     if "objects" in method.needs:
         yield OBJECTS.name, partial(Subject, method, OBJECTS, place)
         return
@@ -151,7 +151,7 @@ RAISED = re.compile(r"(\w+): .* (\([^()]+, line \d+\))$", re.DOTALL)
 RAISES = "look at the line that raised it; request.condition is (B, F), x and request.x0 are (B, *D), and times t are (B,)"
 
 GATES = ("fit", "shape", "dtype", "finite")
-"""If one of these checks fails, later checks of the problem would only fail for the same reason."""
+"""If one of these checks fails, later checks of the problem are skipped, because they would fail for the same reason."""
 
 AFTER = {
     "x0": ("determinism",),
@@ -167,7 +167,7 @@ AFTER = {
 
 
 def _examine_one(subject: Subject, wanted: Sequence[str], begin: Listener, history: History) -> Iterator[Finding]:
-    """The checks on one problem; without a model there are no more checks."""
+    """The findings on one problem; if the fit gives no model, there are no further checks."""
     name = subject.tiny.name if subject.device.type == "cpu" else f"{subject.tiny.name} on {subject.device}"
     learner = isinstance(subject, Learner)
     checks = {check: act for check, act in _checks_of(subject).items() if check in wanted}
@@ -225,7 +225,7 @@ ONCE = ("memory",)
 """Checks that run on one problem only."""
 
 ONCE_A_KIND = ("cancellation", "resume")
-"""Checks that run on the first problem of each kind of event, and where there are silos, whose stages take turns."""
+"""Checks that run on the first problem of each kind of event, and on the problem with silos, because silos take turns."""
 
 KNOWN_NAME = " known"
 """Ending of the names of problems with known answers."""
@@ -234,7 +234,7 @@ KNOWN_ASKS = {
     "mixed": {"vector": "vector", "image": "image", "bumps": "image", "trajectory": "trajectory"},
     "precision": {"vector": "vector", "image": "image", "bumps": "image", "trajectory": "trajectory"},
 }
-"""Checks that are left out on a problem if the named known problem runs them with more rows."""
+"""For each check, the problems on which it is left out if the named known problem runs it with more rows."""
 
 
 def _unfitted(subject: Subject, name: str, error: BaseException) -> Finding:

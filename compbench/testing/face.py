@@ -18,7 +18,7 @@ from compbench.testing.verdicts import Report
 
 
 class ContractBroken(AssertionError):
-    """The broken clauses of a method, one line per finding; `report` has everything."""
+    """The broken clauses of a method, one line per finding; `report` has all findings."""
 
     def __init__(self, report: Report) -> None:
         self.report = report

@@ -19,7 +19,7 @@ LEAST_BYTES = 2**13
 """Smallest size of a request, in bytes, for the check that a method keeps nothing of its requests."""
 
 BLOCK = 1024
-"""Memory blocks of at least this size count as samples.  Smaller blocks, which Python reuses, count only in large numbers."""
+"""Memory blocks of at least this many bytes count as samples.  Smaller ones, which Python reuses, count only in large numbers."""
 
 
 def cancellation(subject: Subject) -> None:
@@ -85,7 +85,7 @@ def silos(subject: Subject) -> None:
 
 
 def _unpooled(problem: Problem) -> tuple[str, str]:
-    """What a method did that declares to pool the silos but did not, and the advice for it."""
+    """What a method did instead of pooling the silos, which it declares to do, and the advice for it."""
     found = "it declares that it pools the silos, but it did not"
     if any(account.rounds for account in problem.federation.accounts):
         return f"{found}: it works through Federation.run", "a decentralised method says Method(pools_silos=False)"
@@ -123,7 +123,7 @@ def memory(subject: Subject) -> None:
 
 
 def _growth(act: Callable[[], None], measure: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
-    """The growth of each measure per call: the smaller growth of two calls after a first one."""
+    """The growth of each measure per call: the smaller of the growths of two calls, after a first call."""
     sizes = []
     for _ in range(3):
         act()

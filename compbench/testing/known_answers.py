@@ -2,11 +2,11 @@
 
     x1 = centre(a, b, c) + spread * e,    e ~ N(0, 1)
 
-Entries that factors move lie many spreads apart, so they show a wrong condition, swapped factors and clamped samples.  The other
-entries have one law for all conditions, far from 0, that compositions do not change: reversed time or a path that stops early
-shifts them.  For vectors this law has two modes, whose velocity depends on the time.  Statistics are medians and quartiles, so
-that a method that mixes up some samples (as a composition of few steps does) does not fail.  Only seen combinations are
-requested; tasks measure whether held-out ones are reached.
+In entries that factors move, centres lie many spreads apart, so these entries show a wrong condition, swapped factors and clamped
+samples.  The other entries have one law for all conditions, far from 0, which compositions do not change: reversed time or a path
+that stops early shifts them.  For vectors this law has two modes, whose velocity depends on the time.  Statistics are medians and
+quartiles, so that a method that mixes up a few samples (as a composition of few steps does) does not fail.  Only seen
+combinations are requested; tasks measure how well methods sample held-out ones.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ OWN_SHARE = 0.5
 """Smallest share of a combination's samples that lie nearer to its own centre than to any other centre."""
 
 MOST_SCALE = 0.12
-"""The samples' scale s may differ from 1 by this much in entries that no factor moves: a path that stops at t has s = t."""
+"""Largest |s - 1| of the samples' scale s in entries that no factor moves; a path that stops at t has s = t."""
 
 MOST_OVERSHOOT = 0.2
-"""The same limit for s above 1 and half-trained models, whose errors guidance enlarges; a path that stops early has s below 1."""
+"""Largest s - 1 of a half-trained model, whose errors guidance enlarges; a path that stops early has s below 1."""
 
 MOST_SCALE_OPEN = 0.5
-"""The same limit for samples with open factors, of which there are fewer."""
+"""Largest |s - 1| of samples with open factors; it is larger because there are fewer such samples."""
 
 EFFECTS = (0.3, 3.0)
-"""Smallest and largest effect of each factor on means of half-trained samples, relative to the true one; guidance enlarges it."""
+"""Smallest and largest effect of a factor on the mean of half-trained samples, over the true effect; guidance enlarges it."""
 
 MOST_SCALE_CHANNEL = 0.25
-"""The same limit in one channel of an image, where flipped training images would put entries that a factor moves."""
+"""Largest |s - 1| in one channel of an image; training on flipped images puts values there that a factor moves."""
 
 LOOSE = 3
 """Factor by which `MOST_SCALE` is relaxed for methods that give one sample per condition and follow no path."""
@@ -191,7 +191,7 @@ class KnownAnswer(NamedTuple):
         return (condition.cpu()[:, None] == self.cells).all(-1).int().argmax(1)
 
     def _path_fault(self, x: Tensor, most: float, overshoot: float | None = None) -> Fault | None:
-        """Check the scale s in middles (half-way between quartiles) = s * centres, for the entries that no factor moves."""
+        """Check the scale s of the entries that no factor moves: their middles (half-way between quartiles) are s * centres."""
         scale = self._scale(x, ~self._moving())
         if -most <= scale - 1 <= (most if overshoot is None else overshoot):
             return None
@@ -275,7 +275,7 @@ def _trajectories(condition: Tensor) -> Tensor:
 
 
 LATTICE = FactorSpace([Factor("a", 2), Factor("b", 3), Factor("c", 2)])
-"""Sizes rise, fall and are equal, because code that mixes up factors may work for one of these cases, but not for all."""
+"""The sizes of two factors rise, fall or are equal: code that mixes up factors may work in one of these cases, but not in all."""
 
 THREE = Holdout.by_rule(LATTICE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
 
@@ -343,7 +343,7 @@ def _singles(space: FactorSpace) -> Tensor:
 
 
 def _of_laws() -> KnownAnswer:
-    """The sources of `perturbation`, each a Gaussian around 0 with its own width on each axis: for oracles."""
+    """The sources of `perturbation`, for oracles: each is a Gaussian around 0 with its own width on each axis."""
     laws = perturbation_laws()
     deviations = {cell: law.variances[0].float().sqrt() for cell, law in laws.items()}
 
@@ -379,7 +379,7 @@ SMALL = TRAINING.model_copy(
         "sample_steps": 4,
     }
 )
-"""Few steps at a constant learning rate learn more than twice as many whose rate starts higher and ends at 0."""
+"""Budget with a constant learning rate: its few steps learn more than twice as many at a rate that starts higher and ends at 0."""
 SHORT = SMALL.model_copy(update={"batch_size": 32, "train_steps": 30, "learning_rate": 1.5e-2})
 
 KNOWN: Sequence[KnownAnswer] = (

@@ -1,4 +1,4 @@
-"""Clauses on problems with known answers: does a method learn and follow conditions, in the precision of runs, as it declares?
+"""Clauses on problems with known answers: does a method learn and follow conditions, in the precision that runs use?
 
 One fit serves all clauses.  A method that does not follow conditions after the problem's steps gets up to five times as many
 before it fails; on kinds of events other than its cheapest one it only needs to be half trained.
@@ -125,7 +125,7 @@ def learns(learner: Learner) -> str | None:
     assert fault is not None
     if learner.precision == "fp32" or learner.judged(learner.longer(LONGER[-1], "fp32")):
         raise Broken(*fault)
-    raise Broken(f"in {learner.precision}, which published runs use, {fault.found}; in fp32 all is well", PRECISION, "precision")
+    raise Broken(f"in {learner.precision}, which published runs use, {fault.found}; in fp32 it works", PRECISION, "precision")
 
 
 def left_open(learner: Learner) -> str | None:
@@ -142,7 +142,7 @@ def left_open(learner: Learner) -> str | None:
 
 
 def precision_of_runs(device: torch.device) -> Literal["bf16", "fp32"]:
-    """The precision of published runs: bf16 on every CPU; on a GPU the one that `run` takes there."""
+    """The precision of published runs: bf16 on every CPU; on a GPU the precision that `run` chooses there."""
     return "bf16" if device.type == "cpu" or devices.precision("auto", device) == "bf16" else "fp32"
 
 
@@ -189,7 +189,7 @@ def precision(subject: Subject) -> str | None:
 
 
 def mixed(subject: Subject) -> str | None:
-    """Check requests with another condition in every row, the same rows among others, and more than 128 rows of small samples."""
+    """Check requests with different conditions in their rows: the same rows alone or with other rows, and long requests."""
     if subject.method.couples_rows:
         return "it declares that rows of a request share something; `learns` checks their law"
     own = subject.fitted_on.event.kind == first_kind(subject.method)
@@ -223,7 +223,7 @@ def _mixed(subject: Subject) -> str | None:
 
 
 def _twins_differ(subject: Subject, condition: Tensor, noise: Tensor, changes: Tensor) -> None:
-    """Check that rows with equal condition and noise differ as two seeds do, on a row that another seed changes typically."""
+    """Check that rows with equal condition and noise differ as two seeds do, at the row with the median change by a new seed."""
     changed = changes.nonzero()[:, 0]
     row = changed[changes[changed].argsort()[len(changed) // 2]]
     twins = subject.sample(

@@ -1,4 +1,4 @@
-"""Requests that are longer than the batch of a network or referee, and requests that differ only in the middle."""
+"""Requests that are longer than the batch of a network or of the referee, and requests that differ only in the middle."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PLACES = (0, 1, 127, 128, 4_095, 8_191, 8_192, LONG - 1)
 """Rows of a long request that are requested again without the others."""
 
 LESS = 0.3
-"""Later rows may be right less often than the first ones by this share; the last seven rows by twice as much."""
+"""Largest drop in the share of right rows from the first rows to later ones; the last seven rows may drop twice as far."""
 
 
 def middle_changed(condition: Tensor, noise: Tensor) -> tuple[slice, Tensor, Tensor]:
-    """Three rows in the middle, and the request with another combination and the opposite noise there."""
+    """Three rows in the middle, and the request with another combination and the opposite noise in these rows."""
     middle = slice(len(condition) // 2 - 1, len(condition) // 2 + 2)
     changed, other = condition.clone(), noise.clone()
     for row in range(middle.start, middle.stop):
@@ -54,7 +54,7 @@ def middle_obeys(subject: Subject, whole: Tensor, condition: Tensor, noise: Tens
 
 
 def obeys_long(learner: Subject, known: KnownAnswer, *, draws: bool, rounding: float) -> None:
-    """Check that all rows of a long request are right as often as its first rows, and that some do not change without the others.
+    """Check that all rows of a long request are right as often as its first rows, and that rows requested alone do not change.
 
     Args:
         learner: a method on a known problem of vectors, where rows cost little.

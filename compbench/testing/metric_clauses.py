@@ -49,7 +49,7 @@ def of_metric(metric: Metric, *, only: Sequence[str] = ()) -> Iterator[Finding]:
             except Broken as broken:
                 yield failed(check, kind, broken.found, fix=broken.fix)
             except Exception as error:
-                if type(error).__name__ == "MetricUnavailable":  # of the floor of the metrics, beside this one
+                if type(error).__name__ == "MetricUnavailable":  # found by its name, so that nothing is imported for it
                     yield Finding(check, kind, "skipped", f"it is unavailable here: {error}")
                 else:
                     yield failed(check, kind, f"{type(error).__name__}: {error}")

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a test for each clause of each method asked for."""
+    """Add a test for each clause of each requested method."""
     for name in config.getoption("compbench"):
         collector = Contract.from_parent(session, name=name, nodeid=f"compbench::{name}")
         items.extend(collector.collect())

@@ -152,7 +152,7 @@ def python_bytes(least: int) -> tuple[int, int]:
 def _default_device() -> str:
     try:
         return str(torch.get_default_device())
-    except AttributeError:  # torch 2.6 after `torch.set_default_device(None)`, which puts it back
+    except AttributeError:  # torch 2.6 after `torch.set_default_device(None)`, which restores the default
         return "cpu"
 
 

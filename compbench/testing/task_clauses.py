@@ -1,7 +1,7 @@
 """The contract of a task, tested with samplers of known quality: real data, one real example repeated, and noise.
 
-Data of seen combinations replace the held-out data, which only the task has: a score of the seen split must rank real data above
-noise, and not below a sampler that collapsed to one example of each combination.
+Only the task has held-out data, so the samplers use data of seen combinations.  A score of the seen split must rank real data
+above noise, and not below a sampler that collapsed to one example of each combination.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TaskSubject:
         return torch.cat([b.x1.cpu() for b in batches]), torch.cat([b.condition.cpu() for b in batches])
 
     def real(self, condition: Tensor) -> Tensor:
-        """A real example of each condition, drawn at random; for a condition without data, of the nearest with data."""
+        """A random real example of each condition; if a condition has no data, an example of the nearest condition with data."""
         x1, conditions = self.data
         places: dict[tuple[int, ...], Tensor] = {}
         made = []
@@ -168,7 +168,7 @@ def _is_twin(score: Score, ranked: Score) -> bool:
 
 
 def by_luck(score: Score, other: float, real: float) -> bool:
-    """Whether an accuracy that does not rank may be as good as that of real data by chance: `smoke` asks for few samples.
+    """Whether an unranked accuracy may be as good as that of real data by chance, because `smoke` requests few samples.
 
     Two accuracies of n samples each differ by at most two standard errors, 2 sqrt(2 p (1 - p) / n) with p their mean.
     """

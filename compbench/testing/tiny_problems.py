@@ -44,7 +44,7 @@ BUDGET = Budget(
 )
 
 SMALL_BUDGET = BUDGET.model_copy(update={"width": 8, "train_steps": 3})
-"""For pictures and trajectories, whose steps take longer."""
+"""Budget for pictures and trajectories, because their steps take longer."""
 
 SPACE = FactorSpace([Factor("a", 2), Factor("b", 3)])
 HOLDOUT = Holdout.by_rule(SPACE, ("a", "b"), lambda a, b: (a, b) == (1, 2))
@@ -59,7 +59,7 @@ STEPS = 8
 class Drawn:
     """A silo that makes examples of conditions; `cells` are its seen combinations.
 
-    Its conditions have the factors `labelled`; all of them if that is None.
+    A batch's conditions have only the factors `labelled`, or all factors if that is None.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Drawn:
 
 
 class OnDevice:
-    """A silo with batches on a device; it counts all batches, and those drawn outside of `Federation.run` and `pooled`."""
+    """A silo with batches on a device; it keeps the examples of all batches, and counts those drawn outside `Federation.run`."""
 
     def __init__(self, silo: Silo, device: torch.device) -> None:
         self._silo, self._device = silo, device
@@ -114,7 +114,7 @@ class RecordingFederation(Federation):
 
 
 LENDERS = {LentSilo.batch.__code__, LentSilo.labels.__code__}
-"""A decentralised method reaches a silo's data through these functions."""
+"""The functions through which a decentralised method may draw a silo's data."""
 
 
 class Tiny(NamedTuple):
@@ -122,7 +122,7 @@ class Tiny(NamedTuple):
 
     Attributes:
         make: device -> a fresh Problem, with its own federation and silos.
-        smaller: device -> the same without its first factor, for extensions; None if there is none.
+        smaller: device -> the same problem without its first factor, for extensions; None if there is none.
     """
 
     name: str
@@ -274,7 +274,7 @@ OBJECTS = Tiny("objects", _objects)
 
 
 def opened(condition: Tensor, column: int) -> Tensor:
-    """The conditions with one factor left open."""
+    """Conditions with one factor, that of `column`, left open."""
     changed = condition.clone()
     changed[:, column] = NULL
     return changed

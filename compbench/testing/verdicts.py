@@ -162,7 +162,7 @@ OF_METRICS, OF_TASKS = ("floor", "repeatable", "monotone"), ("primary", "ceiling
 CHECKS = tuple(name for name in CLAUSES if name not in ("loads", "time", "process", *OF_METRICS, *OF_TASKS))
 """Clauses that are checked for methods."""
 CHECKS_OF = {"methods": CHECKS, "tasks": OF_TASKS, "metrics": OF_METRICS}
-"""Names for --only, by what is checked."""
+"""Names for --only: the checks of methods, of tasks and of metrics."""
 
 
 class Finding(NamedTuple):

@@ -40,7 +40,7 @@ DIFFERENT = " with different conditions"
 
 
 class Broken(Exception):
-    """A clause is broken; this has what was found, better advice than the clause's own, and the clause if it is another one."""
+    """A clause is broken.  `found` says how; `fix` replaces the clause's advice, and `clause` names another broken clause."""
 
     def __init__(self, found: str, fix: str = "", clause: str = "") -> None:
         super().__init__(found)
@@ -56,7 +56,7 @@ class RefusedProblem(Exception):
 
 
 class Progress:
-    """Listens to a fit's progress; `stop_at` is the number of reports after which the fit is asked to stop."""
+    """The recorded progress of a fit; `stop_at` is the number of reports after which the fit is asked to stop."""
 
     def __init__(self, stop_at: int | None = None) -> None:
         self.reports: list[tuple[int, int]] = []
@@ -212,7 +212,7 @@ class Subject:
         checkpoint_seconds: float | None = None,
         fit: Callable[..., object] | None = None,
     ) -> object:
-        """Fit as the contestant does, with torch's global generator and the context's seeded; `fit` replaces the method's."""
+        """Fit as the contestant does, after seeding torch's global generator and the context's; `fit` replaces the method's."""
         given = problem = problem or self.fresh()
         changed: dict[str, object] = {"train_steps": steps} if steps else {}
         if checkpoint_seconds is not None:
@@ -281,7 +281,7 @@ class Subject:
         return counts
 
     def called_for(self) -> ConditionCounts:
-        """The same for any module, whatever the names of its arguments."""
+        """The conditions at which any module is called while `condition` is sampled, whatever its arguments are called."""
         with called_conditions(len(self.space)) as counts, self.shortened(self.few):
             self.sample(self.condition, self.x0)
         return counts
@@ -342,15 +342,16 @@ def _copy(given: Tensor | None) -> Tensor | None:
 
 
 STEPS_OF_ITS_OWN = {"num_levels": 0, "num_steps": 0, "num_inner": 1, "num_particles": 4}
-"""Settings by which a sampler takes other steps than the budget's, or many at once; the value is the limit, 0 the budget's."""
+"""Settings by which a sampler takes another number of steps than the budget's, or many particles, each with the limit for it; 0
+stands for the budget's number of steps."""
 
 FEWEST_STEPS = {"num_levels": 2, "num_steps": 2, "num_inner": 1, "num_particles": 2}
-"""The least of these settings, for checks that compare rows of one request, or ask what requests leave behind, but look at no law
-of samples."""
+"""The smallest values of these settings, for checks that compare rows of one request or measure what requests leave in memory,
+and do not judge the law of the samples."""
 
 
 def shortened(settings: MethodSettings, most: dict[str, int]) -> MethodSettings:
-    """Settings whose values of these names are at most those given, also in place of words like "auto", if the class has them."""
+    """Settings with the named values reduced to at most those given, which also replace words like "auto"."""
     for name, few in most.items():
         own = getattr(settings, name, None)
         if isinstance(own, str) or (isinstance(own, int) and own > few):
