@@ -19,12 +19,12 @@ RIDGE = 1e-3
 
 
 def distances(outputs: Tensor) -> Tensor:
-    """Euclidean distances between outputs (N, P), (N, N)."""
+    """Euclidean distances between outputs, (N, P) -> (N, N)."""
     return torch.cdist(outputs, outputs)
 
 
 def overlaps(outputs: Tensor) -> Tensor:
-    """Overlaps between upright outputs (N, P), (N, N) in [0, 1]; two black outputs have overlap 1."""
+    """Overlaps between upright outputs, (N, P) -> (N, N) in [0, 1]; two black outputs have overlap 1."""
     bright = outputs.clamp(min=0)
     total = bright.sum(1)
     rows = []
@@ -41,7 +41,7 @@ def most_varying(activations: Tensor, sizes: tuple[int, int], count: int) -> Ten
     Args:
         activations: activations of one layer, (X * Y, C) or (X * Y, C, ...), y fastest.
         sizes: X and Y.
-        count: K, or as many channels as there are.
+        count: K; if there are fewer channels, all of them are taken.
 
     Returns:
         (K, X, Y), the most varying first.
@@ -60,7 +60,7 @@ def tuning(maps: Tensor) -> tuple[Tensor, Tensor]:
 def probe_r2(features: Tensor, target: Tensor, fitted: Tensor, *, ridge: float = RIDGE) -> tuple[float, float]:
     """R^2 of ridge regression from activations to a factor's value, in sample and held out.
 
-        w = argmin |A w - y|^2 + lambda |w|^2,   solved in its dual, as there are more features than cells
+        w = argmin |A w - y|^2 + lambda |w|^2,   solved in its dual, because there are more features than cells
 
     The paper fits and scores on all cells; with more features than cells that is 1 by construction.
 

@@ -30,7 +30,7 @@ NUM_UNITS = 3
 class Layer(NamedTuple):
     """One layer: factorisation, mean log10 volume of seen and held-out cells, its spread over held-out cells, and probes.
 
-    `probe` has a pair (fitted on seen cells and scored there, scored on held-out cells) for each factor.
+    `probe` has a pair for each factor: R^2 on the seen cells, on which the probe is fitted, and R^2 on held-out cells.
     """
 
     name: str
@@ -52,13 +52,13 @@ class Diagnosis(NamedTuple):
     """The results of a diagnosis.
 
     Attributes:
-        outputs: upright outputs, (X, Y, *D); `truth` has the true samples in the same form, if a condition has one.
+        outputs: upright outputs, (X, Y, *D); `truth` has the true samples in the same form, if each condition has one.
         error: MSE by cell (X, Y), or None.
         explained: cosine with superposed seen outputs by cell, (X, Y).
         scores: scores of the model, and of the ideal points if there is a truth.
         kernel, factorised: kernel of the outputs, and the binary factorised kernel, seen cells first, (X Y, X Y).
         distance, overlap: distances and overlaps of the same outputs, in the same order.
-        units: by layer, maps over the grid of the units that vary most, (K, X, Y).
+        units: by layer, activations over the grid of the units that vary most, (K, X, Y).
         ranks: effective rank of each value's rendered map, by factor; empty if the model renders none.
         why_no_layers: why units and layers are empty; "" if they are not.
     """
@@ -80,10 +80,10 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(subject: Subject, *, derivative: Derivative = "auto") -> Diagnosis:
-    """All numbers of a subject.
+    """All numbers about a subject.
 
-    Images of a deterministic task are upright on black.  For other tasks, the mean over seen cells is subtracted from the outputs
-    first, so that the superposition is that of main effects.
+    Images of a deterministic task are upright on black.  For other tasks, the mean over seen cells is first subtracted from the
+    outputs, so that superposition means the sum of main effects.
     """
     sizes, heldout = subject.sizes, subject.heldout
     outputs = ((subject.outputs() + 1) / 2).unflatten(0, sizes)  # upright, (X, Y, *D)

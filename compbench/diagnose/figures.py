@@ -66,7 +66,7 @@ def _landscape(found: Diagnosis, names: Sequence[str], heldout: Tensor) -> bytes
 
 
 def _kernels(found: Diagnosis, heldout: Tensor) -> bytes:
-    """The outputs' kernels and the binary factorised one, seen cells before the line, held-out ones after it."""
+    """The outputs' kernels and the binary factorised kernel; a line separates seen cells (first) from held-out cells."""
     figure = _figure(9.2, 8.4)
     border = int((~heldout).sum()) - 0.5
     kernels = {
@@ -174,7 +174,7 @@ def _ranks(found: Diagnosis) -> bytes:
 
 
 def _show(axes: Axes, sample: Tensor) -> None:
-    """An image (C, H, W) as such; anything else as a curve."""
+    """Show an image (C, H, W) as a picture, and anything else as a curve."""
     if sample.ndim == 3:
         image = sample.clamp(0, 1).permute(1, 2, 0).numpy()
         axes.imshow(image if image.shape[2] == 3 else image[:, :, 0], vmin=0, vmax=1, cmap="gray", origin="upper")
@@ -183,7 +183,7 @@ def _show(axes: Axes, sample: Tensor) -> None:
 
 
 def _outline(axes: Axes, region: Tensor) -> None:
-    """A white square around each held-out cell's free sides."""
+    """White lines around the held-out region: on each side of a held-out cell whose neighbour is not held out."""
     held = torch.nn.functional.pad(region, (1, 1, 1, 1))
     for x, y in region.nonzero().tolist():
         sides = {

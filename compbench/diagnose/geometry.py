@@ -4,8 +4,8 @@
     factorisation = 1 - mean |g_01| / mean(g_00 + g_11)
 
 Forced rendering, section 3 and appendix A.  The form above is a ratio of means, as in the authors' repository, and lies in
-[0.5, 1].
-The mean of pointwise ratios follows the paper's text.  The normalised form, 1 - |g_01| / sqrt(g_00 g_11), uses the full range.
+[0.5, 1].  The mean of pointwise ratios follows the paper's text.  The normalised form, 1 - |g_01| / sqrt(g_00 g_11), lies in
+[0, 1].
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def metrics_by_jvp(
 def metrics_by_differences(activations: Layers, sizes: tuple[int, int]) -> dict[str, Metric]:
     """Metric tensors from differences between neighbouring cells of the grid, one-sided at its border.
 
-    For models that take integer conditions only.
+    Use it for models that take only integer conditions.
 
     Args:
         activations: by layer, (X * Y, ...), y fastest.
@@ -107,10 +107,11 @@ def metrics_by_differences(activations: Layers, sizes: tuple[int, int]) -> dict[
 
 @contextmanager
 def tapped(model: nn.Module) -> Iterator[Callable[[int], Layers]]:
-    """Listen to a model's activations.
+    """Record a model's activations while the block runs.
 
     Yields:
-        a function: number of examples B -> what the last forward left, those with a first axis of B, each module's last.
+        a function from the number of examples B to the activations of the last forward whose first axis is B; for a module that
+        ran several times, those of its last call.
     """
     recorded: Layers = {}
     handles = [

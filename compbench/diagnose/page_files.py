@@ -25,7 +25,7 @@ def report(
         output: folder for the files.
         home: home with the run's weights.
         plugins: files of methods that are not installed.
-        options: `factors` and `derivative` of `summarise.summarised`.
+        options: the arguments `factors` and `derivative` of `summarise.summarised`.
 
     Raises:
         CompbenchError: the run has no weights here, or the model cannot be examined.

@@ -28,10 +28,10 @@ def summarised(
         factors: names of two factors, "x,y"; "" takes the factors of the holdout.
         derivative: as for `Subject.inside`.
     """
-    # Torch's forward mode compiles its own decompositions in a way that newer releases of torch warn of.
+    # Torch's forward mode compiles its decompositions with `torch.jit.script`, and newer releases of torch warn about that.
     warnings.filterwarnings("ignore", message=r"`torch\.jit\.script` is deprecated", category=FutureWarning)
     place = Path(folder)
-    # Where its list of fonts does not exist yet, matplotlib writes one; 3.8 stops if the sandbox forbids that.
+    # If matplotlib's list of fonts does not exist yet, matplotlib writes it; release 3.8 stops if the sandbox forbids that.
     os.environ.setdefault("MPLCONFIGDIR", folder)
     record = read_record(place / f"{name}.json")
     subject = load_subject(record, place, home=Path(home), plugins=tuple(map(Path, plugins)), factors=factors)

@@ -1,4 +1,4 @@
-"""A diagnosis as plain numbers, returned by the process that examined the model; page and JSON are made from it."""
+"""A diagnosis as plain numbers, returned by the process that examined the model; page and JSON are made from them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class NoLayers(CompbenchError):
 
 
 class LayerGeometry(NamedTuple):
-    """Layers on the grid: activations (X * Y, ...), metric tensors, the way of differentiation, and why there are none, or ""."""
+    """Layers on the grid: activations (X * Y, ...), metric tensors, kind of derivative, and why there are no layers, or ""."""
 
     activations: Layers
     metrics: dict[str, Metric]
@@ -38,7 +38,7 @@ class LayerGeometry(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject(StoredModel):
-    """A trained model on a grid of two factors, the others fixed in their middle.
+    """A trained model on a grid of two factors; every other factor has its middle value.
 
     Attributes:
         factors: positions of the two factors.

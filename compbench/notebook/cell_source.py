@@ -1,8 +1,8 @@
 """The source of a method that was defined in a notebook's cell or a script, with its own definitions, as one text.
 
 A run's identity hashes the meaning of a file (`compbench.registry.meaning`).  A method object has no file, so its functions and
-the definitions that they use are copied one after another, with an import for each name from a module.  The text is parsed but
-never run: a value appears as its repr, a class without source as its schema.
+the definitions that they use are copied one after another, with an import for each name from another module.  The text is parsed
+but never run: a value appears as its repr, and a class without source as its schema.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _names_of(value: Callable[..., object]) -> Mapping[str, Json]:
 
 
 def _function_text(function: Callable[..., object]) -> str:
-    """A function's source; "" if it has no separate source, such as a lambda in a call."""
+    """A function's source, or its bytecode if it has no separate source, such as a lambda in a call; "" if it has neither."""
     with contextlib.suppress(OSError, TypeError, SyntaxError):
         text = dedent(inspect.getsource(inspect.unwrap(function)))
         ast.parse(text)
@@ -80,7 +80,7 @@ def _function_text(function: Callable[..., object]) -> str:
 
 
 def _class_text(kind: type) -> str:
-    """A class's source, also from the last cell that defines it, which `inspect` does not find; "" if there is none."""
+    """A class's source, which `inspect` does not find for a cell: then that of the last cell that defines it; "" if none does."""
     with contextlib.suppress(OSError, TypeError):
         return dedent(inspect.getsource(kind)).rstrip()
     for entry in reversed(list(linecache.cache.values())):
@@ -94,7 +94,7 @@ def _class_text(kind: type) -> str:
 
 
 def _constant(value: object) -> str:
-    """A value as a text that parses: functions and classes by name, models by their schema, all else by its repr."""
+    """A value as a text that parses: pydantic models by their schema, other classes and functions by name, all else by repr."""
     if inspect.isclass(value) and hasattr(value, "model_json_schema"):
         return repr(json.dumps(value.model_json_schema(), sort_keys=True))
     if inspect.isroutine(value) or inspect.isclass(value):

@@ -35,14 +35,14 @@ def run(
 ) -> Record:
     """Fit a method on a task, sample, score, and write the record, as the command `run` does.
 
-    Repeating a spec returns its finished record, unless `force` is set.  A failed run returns a record too: see its `status`.
+    A repeated call returns the finished record, unless `force` is set.  A failed run returns a record too: see its `status`.
 
         compbench.run("fkc", "gmm-id", seed=1, num_particles=16, **{"budget.train_steps": 500})
 
     Args:
         method: name of an installed method, or a `Method` that was defined in a cell or a script.  A `Method` needs
             `in_process` and runs again at each call, because the dependencies of a cell cannot be known completely.  Its record
-            says so (`in_process`, and a plugin of the distribution "notebook") and cannot be submitted.
+            is marked (`in_process`, and a plugin of the distribution "notebook") and cannot be submitted.
         task: name of a task.
         seed, preset: seed and preset of the run.
         in_process: run everything in this process, where a debugger can stop.

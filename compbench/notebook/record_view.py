@@ -1,7 +1,7 @@
-"""How a notebook shows a record: what was run, its scores, those of the best constant answer and real data, and a picture.
+"""How a notebook shows a record: the run, its scores next to those of the best constant answer and of real data, and a picture.
 
-An error that a user can correct is one line, as on the command line: its traceback has only the caller's own lines, and a
-notebook shows only the message.
+An error that a user can correct is shown as one line, as on the command line.  Its traceback has only the caller's own lines, and
+a notebook shows only the message.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def show_records() -> None:
 def html(record: Record) -> str:
     """A record as self-contained HTML, without scripts and links, and with escaped text.
 
-    The ranked score stands next to that of the best constant answer (a model that ignores the request) and of real data; for a
-    distance, that is the distance between two real samples.  The picture comes from the user's own store.
+    The ranked score is next to the scores of the best constant answer (a model that ignores the request) and of real data; for a
+    distance, the latter is the distance between two real samples.  The picture comes from the user's own store.
     """
     spec = record.spec
     head = f"<b>{escape(spec.method)}</b> on <b>{escape(spec.task)}</b>, {escape(spec.preset)}, seed {spec.seed}"
@@ -65,11 +65,11 @@ def _row(record: Record, score: Score) -> str:
 
 
 def plain_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a public function so that its `CompbenchError`s show neither their causes nor the frames below it."""
+    """Decorate a public function so that its `CompbenchError`s show neither their causes nor the function's inner frames."""
 
     @wraps(function)
     def call(*arguments: P.args, **settings: P.kwargs) -> T:
-        CompbenchError._render_traceback_ = message  # type: ignore[attr-defined]  # what IPython asks an exception for
+        CompbenchError._render_traceback_ = message  # type: ignore[attr-defined]  # IPython shows what this returns
         try:
             return function(*arguments, **settings)
         except CompbenchError as error:

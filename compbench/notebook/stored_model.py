@@ -70,11 +70,11 @@ class StoredModel:
 
 @plain_errors
 def load(record: Record | Path | str, *, method: Method | None = None, plugins: Sequence[Path | str] = ()) -> StoredModel:
-    """The model of a finished run of this machine, from its weights in COMPBENCH_HOME.
+    """The model of a run that finished on this machine, from its weights in COMPBENCH_HOME.
 
     Args:
         record: a record, its file, or a part of its name.
-        method: the Method of a record whose method was defined in a notebook or a script.
+        method: the `Method` of the record, if it was defined in a notebook or a script.
         plugins: files of methods that are not installed.
 
     Raises:

@@ -54,7 +54,7 @@ class TaskView:
 
     @own_threads()
     def render(self, conditions: Tensor | Sequence[Sequence[int]]) -> Tensor:
-        """One real sample of each combination: exact if the task has a closed form, else drawn from the training data.
+        """One real sample of each combination: the exact one if the task has a closed form, else one from the training data.
 
         Args:
             conditions: (B, F) values of the factors.
@@ -63,7 +63,7 @@ class TaskView:
             samples, (B, *D).
 
         Raises:
-            CompbenchError: a combination is held out in a task without closed form, so only the referee has its samples.
+            CompbenchError: a combination is held out, and the task has no closed form, so only the referee has its samples.
         """
         import torch
 

@@ -379,7 +379,7 @@ SMALL = TRAINING.model_copy(
         "sample_steps": 4,
     }
 )
-"""Budget with a constant learning rate: its few steps learn more than twice as many at a rate that starts higher and ends at 0."""
+"""Budget with a constant learning rate: few steps learn more than twice as many at a rate that starts higher and ends at 0."""
 SHORT = SMALL.model_copy(update={"batch_size": 32, "train_steps": 30, "learning_rate": 1.5e-2})
 
 KNOWN: Sequence[KnownAnswer] = (
