@@ -424,8 +424,8 @@ class Task:
             those of `ImageEvaluation`, and none for other kinds.  Like the five fields above, it does not belong to an identity.
         paper_notes: which parts of the paper its `paper` preset follows, chooses or changes; () without such a preset.
         offers: "scores" (an oracle), "singles" (examples of single factors), "objects" (factors like "front x", "back x").
-        inpaint: (model, generator) -> context in which requests with given entries are answered, if the task has its own rule for
-            them, as for planning's second plans; None: each method's solver answers them.
+        inpaint: (model, generator) -> context in which requests with given entries are sampled by the task's own rule, as for
+            planning's second plans; None: by each method's own solver.
         truth: conditions (B, F) -> their samples (B, *D), if there is one for each; else None.  Never part of a Problem.
         real_pictures: (open task, full conditions (B, F), generator) -> a real picture of each, uint8 (B, C, H, W), shown above
             the generated ones in a record's pictures, and drawn as shots; None if there are none.  No identity depends on it, and

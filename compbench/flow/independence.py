@@ -103,7 +103,7 @@ def one_against_rest_loss(masking: Law, independence: float) -> Loss:
     """L_FM + lambda E || v(c_i) + v(c without i) - v(c) - v(NULL) ||^2, one factor i per row; five conditions for any F.
 
     This is CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: it contains the
-    whole condition, the only one that is trained on combinations of all factors.  With two factors it is equation 6.
+    whole condition, which is the only one that `Masking` trains on combinations of factors.  With two factors it is equation 6.
 
     Args:
         masking: law of the masks in the flow-matching term.
@@ -136,8 +136,8 @@ class Routing(NamedTuple):
     def draw(cls, own: int, num_experts: int, num_factors: int, generator: Generator) -> Routing:
         """r uniform among the routings in which `own` answers at least once; DCFM, section 5.2.
 
-        The first position at which it answers is drawn in proportion to the number of routings with it, (n - 1)^j n^(F - j);
-        before it other experts answer, after it any expert.  No draw is rejected, so the host never waits for the device.
+        First draw j, the first position at which `own` answers, in proportion to its number of routings, (n - 1)^j n^(F - j).
+        Before j other experts answer, after j any expert may.  No draw is rejected, so the host never waits for the device.
         """
         count, device = num_factors + 1, generator.device
         ways = tuple(float(num_experts - 1) ** j * num_experts ** (num_factors - j) for j in range(count))

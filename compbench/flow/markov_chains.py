@@ -304,8 +304,8 @@ def _denoised_step(x: Tensor, score: Tensor, before: Level, level: Level) -> Ten
 
 
 def _accept(old: Chain, new: Chain, log_ratio: Tensor, refused: Tensor, generator: Generator) -> Chain:
-    """Accept each chain's new position with probability min(1, e^log_ratio), independently; chains that stay get the momentum
-    `refused`.  A move that is not finite is rejected."""
+    """Accept each chain's new position with probability min(1, e^log_ratio), independently; a rejected move leaves the position
+    and sets the momentum to `refused`.  A move that is not finite is rejected."""
     u = torch.rand(len(old.x), generator=generator, device=old.x.device, dtype=torch.float64)
     taken = u.log() < log_ratio.nan_to_num(nan=-math.inf)
     where = per_sample(taken, old.x)

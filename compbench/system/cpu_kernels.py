@@ -101,7 +101,7 @@ def _backward(
     x: Tensor,
     *rest: *tuple[Tensor, Tensor, Tensor | None, int, int, int, int, Sequence[bool]],
 ) -> tuple[Tensor | None, ...]:
-    """(dy, x, means, inverse deviations, gamma, N, C, HW, G, which are asked for) -> dx, dgamma, dbeta."""
+    """(dy, x, means, inverse deviations, gamma, N, C, HW, G, which gradients are requested) -> dx, dgamma, dbeta."""
     if not is_narrow(x, rest[6]):
         return kernel(keys, gradient, x, *rest)
     towards_x, *towards_weights = kernel(keys, gradient.contiguous(), x.contiguous(), *rest)

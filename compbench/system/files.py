@@ -253,7 +253,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Delete a folder and everything below it, whatever its depth and permissions; files that cannot be deleted stay silently.
+    """Delete a folder and everything below it, whatever its depth and permissions; what cannot be deleted raises no error.
 
     Call it only when no plugin that can write there is running: links are deleted and never followed, but a running plugin could
     replace a folder by a link while it is being deleted.

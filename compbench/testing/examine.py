@@ -76,7 +76,7 @@ def examine(
 class History:
     """The course of an examination: kinds that were accepted, refused, or stopped in a fit, and the causes of earlier failures.
 
-    `known` names the tiny problems that have a counterpart with known answers.
+    `known` has the names of the tiny problems that also exist with known answers.
     """
 
     def __init__(self, method: Method) -> None:
