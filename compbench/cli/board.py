@@ -59,7 +59,7 @@ def board(
 
 
 def _show(material: Material, problems: Sequence[Problem], task: str, output: Path, figures: Path | None) -> None:
-    """Print the ranking, and write the figures that were asked for and, unless it is of one task, the board."""
+    """Print the ranking, write the requested figures and, unless a single task was requested, write the board."""
     for problem in problems:
         click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     found = answers(material)
@@ -73,7 +73,7 @@ def _show(material: Material, problems: Sequence[Problem], task: str, output: Pa
 
 
 def _print(made: Answers, task: str) -> None:
-    """The ranking of one task, or the answers to all questions."""
+    """Print the ranking of one task, or the answers to all questions."""
     found, contests, views = made
     first = default_contest(contests)
     width = width_of_terminal()

@@ -74,7 +74,7 @@ def drawn(heldout: Sequence[CellCount], seen: Sequence[CellCount], names: Names 
 def product_of_factors(joint: Score, scores: Sequence[Score]) -> float | None:
     """The product of the accuracies of single factors: the joint accuracy that independent errors would give.
 
-    None for a score that is not an accuracy, because scores named after another rate measure that same rate in another way.
+    None if the score is not an accuracy: scores whose names extend the name of another rate measure that rate in another way.
     """
     if not joint.metric.endswith("accuracy"):
         return None

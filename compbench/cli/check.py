@@ -17,7 +17,7 @@ from compbench.system.errors import CompbenchError
 from compbench.testing.outside import check_all
 
 LABEL = re.compile(r"(ok|failed|skipped) +| +(expected: +|came: +|to fix: +)?")
-"""What a line of a report begins with; the rest of the line is wrapped on a terminal."""
+"""The beginning of each line of a report; the rest of the line is wrapped on a terminal."""
 
 
 @click.command()
@@ -47,14 +47,14 @@ def check(
     time_limit: float,
     jobs: int,
 ) -> None:
-    """Check that methods, tasks or metrics keep the contract; methods are run on tiny problems of each kind of event they claim.
+    """Check that methods, tasks or metrics keep the contract.  Methods run on tiny problems of each kind of event they claim.
 
     \b
     compbench check my-method
     compbench check my-task my-metric
 
-    NAME may be a pattern of methods: 'dcfm-*'.  Each one runs in its own process.  Exit status: 0 all passed, 1 something
-    failed, 2 wrong usage.
+    NAME may be a pattern of methods: 'dcfm-*'.  Each method runs in its own process.  Exit status: 0 all checks passed,
+    1 some failed, 2 wrong usage.
     """
     files = tuple(file.resolve() for file in plugins)
     words = [*names, *(["*"] if every else [])]

@@ -26,7 +26,7 @@ from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home
 
 ARROWS = {"higher": "↑", "lower": "↓"}
-"""Where better scores lie."""
+"""For each direction of a metric, an arrow that points to better scores."""
 
 
 @click.command()
@@ -59,8 +59,8 @@ def compare(a: str, b: str, task: str, preset: str, folders: tuple[Path, ...], p
     compbench compare mine mono --records MINE --records leaderboards/records
 
     A and B are names of methods, or paths, names or parts of names of records.  Runs of one seed have the same data order,
-    conditions and noise, so a difference at equal seeds scatters less than a difference of means.  The picture shows the
-    smallest seed that both have, drawn from the same noise, on the first of several tasks.
+    conditions and noise, so differences at equal seeds vary less than the difference of means.  The picture shows samples
+    of both from the same noise, at the smallest seed that both have; of several tasks it shows the first.
     """
     folders = folders or (Home.of_user().records,)
     for folder in folders:
@@ -105,7 +105,7 @@ def _other_folder(folders: Sequence[Path]) -> str:
 
 
 def _together(stores: Sequence[Store], names: Set[str]) -> Material:
-    """What some records of all stores are compared by; a record that several stores have counts once, as the first has it."""
+    """The material for a comparison of records of all stores; if several stores have a record, the first store's copy counts."""
     taken: set[str] = set()
     parts = []
     for store in stores:
@@ -126,7 +126,7 @@ def _together(stores: Sequence[Store], names: Set[str]) -> Material:
 
 
 def _record(stores: Sequence[Store], text: str) -> Record:
-    """A record by path or name.  Raises CompbenchError: there is none; the error says if the text names a method."""
+    """A record by path or name.  Raises CompbenchError if there is none; the error says so if the text names a method."""
     if text in Registry().names("methods"):
         folders = [store.folder for store in stores]
         raise CompbenchError(
@@ -137,7 +137,7 @@ def _record(stores: Sequence[Store], text: str) -> Record:
 
 
 def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
-    """The board of the requested records, and these records.  Raises CompbenchError: one of the methods has no such record."""
+    """The board of the requested records, and these records.  Raises CompbenchError if one of the methods has no such record."""
     records = list(material.records)
     for method in methods:
         if method not in {record.spec.method for record in records}:

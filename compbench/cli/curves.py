@@ -34,7 +34,7 @@ def lines(curves: Sequence[LossCurve], *, whole: bool = False) -> Iterator[str]:
 def sparkline(values: Sequence[float], width: int = WIDEST) -> str:
     """Values as bars of eight heights, from the lowest to the highest; more values than `width` are averaged in groups.
 
-    Heights are logarithms where all values are positive: a loss falls by factors, and most of it at once.
+    Heights are logarithmic if all values are positive, because a loss falls by factors, and mostly at the start.
     """
     count = min(width, len(values))
     edges = [round(k * len(values) / count) for k in range(count + 1)]

@@ -92,7 +92,7 @@ def doctor(device: str, try_compiler: bool, as_json: bool) -> None:
 def examine(
     home: Home, device: str, *, try_compiler: bool = False, try_device: Callable[..., dict[str, Json]] | None = None
 ) -> Iterator[Finding]:
-    """The findings, one after the other.
+    """Yield the findings, one after the other.
 
     Args:
         home: folder whose caches, disk and data are examined.
@@ -172,7 +172,7 @@ def _compiler(found: dict[str, Json]) -> Finding:
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         missing.append("Python's headers (apt install python3-dev)")
     return Finding(
-        "compiler", "torch.compile cannot work: fits run as written, slower", "install " + " and ".join(missing or ["g++"])
+        "compiler", "torch.compile cannot work: fits run uncompiled, slower", "install " + " and ".join(missing or ["g++"])
     )
 
 
@@ -194,7 +194,7 @@ def _caches(home: Home) -> Finding:
             locks = lock(file.fileno(), wait=False)
     except OSError as error:
         return Finding("caches", f"{home.root}: {error.strerror}", "set COMPBENCH_HOME to a folder that you may write to")
-    without = "" if locks else "; this file system has no locks, so two runs at the same time may both make what they could share"
+    without = "" if locks else "; this file system has no locks, so two runs at the same time may both make the same cache files"
     return Finding("caches", f"{home.root}{without}")
 
 
@@ -210,7 +210,7 @@ def _disk(home: Home) -> Finding:
 
 
 def _extras(*, gpu: bool) -> Finding:
-    """Optional packages: those that are installed, those that this machine could use and lacks, and how to get what runs need."""
+    """Optional packages: those that are installed, those that this machine lacks but could use, and how to install them."""
     from importlib.util import find_spec
 
     here = [name for name, modules in EXTRAS.items() if all(map(find_spec, modules))]

@@ -137,7 +137,7 @@ def _plan(options: GateOptions) -> Plan:
             "there is nothing to compare with. Use --base-ref or --baseline; --write-baseline stores a baseline."
         )
     if options["clock"] == "cpu" and suite.device != "cpu":
-        raise CompbenchError("--clock cpu does not see what a GPU does; use --clock wall.")
+        raise CompbenchError("--clock cpu does not measure work on a GPU; use --clock wall.")
     clock = ("cpu" if suite.device == "cpu" else "wall") if options["clock"] == "auto" else options["clock"]
     cell_options = CellOptions(suite.device, suite.source, clock, suite.speed_seconds)
     return Plan(suite, cell_options, options["tolerance"], options["pairs"], options["accept"], options["always"])

@@ -44,7 +44,7 @@ ENOUGH_SEEDS = 3
 """A row with fewer seeds can be the best one only if no row has this many: a single lucky seed is not a result."""
 
 FEW_TASKS = 3
-"""If a method works on all tasks but this many or fewer, only the tasks left out are named."""
+"""If a method works on all tasks except this many or fewer, only the exceptions are named."""
 
 EXPLAINED = {
     "coverage": "the share of cells that are seen",
@@ -53,13 +53,13 @@ EXPLAINED = {
     "components of the seen graph": "groups of values that seen cells join; effects compare only within a group, so 1 is needed",
     "rank of the main-effects design": "how many independent effects of single values the seen cells determine; all are needed",
 }
-"""What the facts of a holdout mean: said after the value, not in JSON."""
+"""Explanations of the facts of a holdout, printed after the value, but not in JSON."""
 
 SPLITS = {"heldout": "combinations never trained on", "seen": "combinations trained on", "all": "all combinations"}
 
 
 class OfMethod(NamedTuple):
-    """Facts that only a loaded method can give; its settings as `info` prints them."""
+    """Facts that need the loaded method, and its settings as `info` prints them."""
 
     version: int
     runs_on: LineOfText
@@ -127,14 +127,14 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
         facts["components of the seen graph"] = found.num_components
         facts["rank of the main-effects design"] = f"{found.rank} of {found.full_rank}"
         facts["identified"] = (
-            "yes: if each factor acts on its own, what is seen of the cells settles every held-out one"
+            "yes: if each factor acts on its own, the seen cells determine every held-out cell"
             if found.feasible
-            else "no: even if each factor acted on its own, the seen cells would not settle the held-out ones.  A score above "
-            "chance comes from what a method or the other factors bring along, not from the seen cells"
+            else "no: even if each factor acted on its own, the seen cells would not determine the held-out ones.  A score above "
+            "chance comes from assumptions of the method or from the other factors, not from the seen cells"
         )
         if isinstance(task.settings, CoverageSettings):
             ladder = ", ".join(f"{rung.num_seen / found.num_cells:.3g}" for rung in rungs(task.holdout.pattern_space.sizes))
-            facts["coverages"] = f"{ladder}: the rungs of --set task.coverage; of C_min and above, orthotopic or random"
+            facts["coverages"] = f"{ladder}: values for --set task.coverage; from C_min on, the design is orthotopic or random"
     elif task.extends:
         facts["holdout"] = f"none; adds '{task.extends}' to a model of the other factors"
     facts["silos"] = task.silos
@@ -159,7 +159,7 @@ def task_facts(task: Task, entry: Entry) -> dict[str, Json]:
 
 
 def _data(task: Task, folder: Path) -> str:
-    """The data that a run would take here, or why there is none; missing data must not hide the other facts of the task."""
+    """The data that a run would use here, or why there is none; missing data must not hide the other facts of the task."""
     try:
         source = task.source(folder, "auto")
     except CompbenchError as error:
@@ -276,7 +276,7 @@ def score_facts(name: str, registry: Registry) -> dict[str, Json]:
 def paper(entry: Entry) -> str:
     """The text below the summary in the module of a method: the paper, and choices that the paper leaves open."""
     lines = docstring(entry.file).splitlines()[1:] if entry.file else []
-    text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # not other methods' summaries
+    text = " ".join(line for line in lines if not re.match(r"[\w-]+ {2,}\S", line))  # leaves out the summaries of other methods
     return " ".join(text.split()) or entry.summary
 
 

@@ -21,7 +21,7 @@ SOURCES = (
 )
 
 SHORT = 5
-"""Letters of a family's name over the matrix if the terminal is too narrow for whole names."""
+"""Number of letters of each family's name above the matrix if the terminal is too narrow for whole names."""
 
 
 @click.command("list")

@@ -16,7 +16,7 @@ from compbench.system.home import Home
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 MOST_RECORDS = 200
-"""At most this many names of records are offered: a terminal shows no more."""
+"""At most this many names of records are offered, because a terminal shows no more."""
 
 
 def names(*kinds: Kind, words: tuple[str, ...] = ()) -> Complete:

@@ -60,7 +60,7 @@ def render(name: str, kind: StarterKind = "method", source: str = "") -> dict[st
         source: OWNER/NAME of the repository from which its workflows get compbench; "" if it is not known.
 
     Raises:
-        CompbenchError: a name that cannot be one of a package, a module and an entry point.
+        CompbenchError: the name cannot be that of a package, a module and an entry point.
     """
     import jinja2
 
@@ -106,7 +106,7 @@ def start(name: str, kind: StarterKind, into: Path) -> tuple[Path, list[str]]:
         the folder, and the files in it.
 
     Raises:
-        CompbenchError: a bad or taken name, or a folder that is there already or cannot be written.
+        CompbenchError: the name is bad or taken, or the folder exists already or cannot be written.
     """
     files = render(name, kind, repository())
     _check_free(name, kind)

@@ -42,7 +42,7 @@ class RequestOptions(TypedDict):
 
 
 class RunOptions(RequestOptions):
-    """What `run_options` adds to a verb."""
+    """The options that `run_options` adds to a verb."""
 
     overrides: tuple[str, ...]
     seeds: str
@@ -52,7 +52,7 @@ class RunOptions(RequestOptions):
 
 
 class ListFacts(TypedDict, total=False):
-    """Facts of an option that takes a list, as `click.option` takes them."""
+    """Keyword arguments of `click.option` for an option that takes a list."""
 
     help: str
     metavar: str
@@ -204,7 +204,7 @@ def run_requests(
 
 
 def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], files: tuple[Path, ...]) -> None:
-    """Raise one CompbenchError with all unknown names; it says which name a file of `--plugin` has."""
+    """Raise one CompbenchError with all unknown names; it also says which names the files of `--plugin` have."""
     wrong = []
     patterns: tuple[tuple[Literal["methods", "tasks"], list[str]], ...] = (("methods", methods), ("tasks", tasks))
     for kind, wanted in patterns:
@@ -221,9 +221,9 @@ def _refuse_unknown(registry: Registry, methods: list[str], tasks: list[str], fi
 
 
 FEW_RECORDS = 500
-"""A command rebuilds the board of up to this many records whatever it did; that takes half a CPU second."""
+"""A command always rebuilds the board of up to this many records; that takes half a CPU second."""
 RECORDS_A_SECOND = 100
-"""Runs rebuild the board of up to this many records for each second that they took: building it adds a tenth at most."""
+"""Runs rebuild the board of up to this many records per second that they took, so that building adds a tenth at most."""
 
 
 def rebuild_board(home: Path, *, seconds: float = 0.0) -> tuple[Path, ...]:

@@ -38,18 +38,18 @@ MOST_BARS = 20
 LINE_SECONDS = 60.0
 """Seconds between lines of progress within a stage if standard error is not a terminal."""
 MEANINGS = {"seen-split judge": "a second classifier that never ranks, trained on seen combinations alone"}
-"""What is said once of a stage whose name does not explain it."""
+"""Explanations of stages whose names say too little; each is printed once."""
 
 
 @contextlib.contextmanager
 def listener(
     *, quiet: bool, title: str, plan: str = "", seconds: float | None = None
 ) -> Iterator[Callable[[str, int, int], None]]:
-    """A progress listener for one run, on standard error: its plan, and a bar per stage with steps/s and the stage's rest.
+    """A progress listener for one run, on standard error: its plan, and a bar per stage with steps/s and the time that is left.
 
     If the `seconds` of the whole run are known, another bar covers all stages.  If standard error is not a terminal, plain lines
-    are printed instead: the plan, one line when a stage begins, and one line a minute; they say what is left of the run by the
-    plan, or of the stage if the plan does not know.
+    are printed instead: the plan, one line when a stage begins, and one line a minute.  These lines say how much time the run
+    still needs by the plan, or how much the stage still needs if the plan gives no duration.
     """
     if quiet:
         yield lambda stage, done, total: None
@@ -142,7 +142,7 @@ def sweep_listener(count: int, *, quiet: bool) -> Iterator[Callable[[int, RunReq
 
 @contextlib.contextmanager
 def notices(*, quiet: bool) -> Iterator[None]:
-    """Show an executor's messages on standard error (a job's number, why it waits); if quiet, only warnings."""
+    """Show an executor's messages (a job's number, why it waits) on standard error; if `quiet`, show only warnings."""
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -240,9 +240,9 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
 
 
 def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds: Sequence[float | None]) -> None:
-    """Print one line per task: its number of methods, settings and seeds, how many runs exist, and the hours of the missing ones.
+    """Print one line per task: its number of methods, settings and seeds, how many runs exist, and hours for the missing ones.
 
-    Hours assume one run after another, by `expected_seconds`; ? means that the store has no run of the task at this preset.
+    Hours are the sum of `expected_seconds` over the missing runs; ? means that the store has no run of the task at this preset.
     """
     tasks: dict[str, list[tuple[RunRequest, bool, float | None]]] = {}
     for request, done, took in zip(requests, there, seconds, strict=True):
@@ -295,7 +295,7 @@ def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
 
 
 def show_sources(folder: Path) -> None:
-    """Print official data sources and which of their files are in the data folder."""
+    """Print the official data sources, and how many files of each are in the data folder."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "files here", "what", "licence"):
         table.add_column(name, overflow="fold")

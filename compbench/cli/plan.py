@@ -37,7 +37,7 @@ MEANT = {"smoke": "seconds", "quick": "minutes on two cores", "standard": "half 
 
 
 class Plan(NamedTuple):
-    """What a run will do, in words, and how long it will take; None if nothing like it ran here before."""
+    """What a run will do, in words, and how long it will take; None if the duration is not known."""
 
     words: str
     seconds: float | None
@@ -46,9 +46,9 @@ class Plan(NamedTuple):
 def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
     """The plan of a run, from the records among some files.
 
-    A stage takes the median of its seconds in the newest runs of the method on the task at the preset, or of other methods there.
-    If no such run exists here, it takes the CPU seconds of published runs of the task.
-    The plan ignores machine, settings and caches, so it is only a rough guide.
+    The expected seconds of a stage are their median over the newest runs of the method on the task at the preset, or else over
+    runs of other methods there.  If no such run exists here, they are the CPU seconds of published runs of the task.  The plan
+    ignores machine, settings and caches, so it is only a rough guide.
     """
     found, same = _like(request, paths)
     kept = "judges, references and rendered data are kept for later runs of this task"

@@ -88,9 +88,10 @@ def profile(**options: Unpack[ProfileOptions]) -> None:
     compbench profile --method factored --task shapes3d-heavy
     compbench profile --method 'f*' --task 'gauss2d-*' --to leaderboards/profiles
 
-    Each measurement runs in fresh processes, after a warm-up process that is not timed.  Leave the machine idle meanwhile.
-    Boards show these figures, or `?` where nothing was measured.  Exit status: 0 done, 1 some could not be measured, 2 wrong
-    usage or another `compbench profile` is running on this machine.
+    Each measurement runs in fresh processes, after a warm-up process that is not timed.  Run nothing else on the machine
+    meanwhile.  Boards show these figures, or `?` where nothing was measured.
+
+    Exit status: 0 done, 1 some could not be measured, 2 wrong usage or another `compbench profile` is running on this machine.
     """
     cells, cell_options = _cells(options), _cell_options(options)
     home = Home.of_user()

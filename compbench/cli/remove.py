@@ -43,6 +43,7 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str, status:
     Pictures and levels of a record are removed with it; weights and logs of a run are removed with its last attempt.  With
     several filters a record must match all of them.  The command lists what it will remove and asks first; it never touches
     published records.
+
     Exit status: 0 removed, 1 you answered no, 2 wrong usage or no such record.
     """
     wanted = Wanted(method, task, preset, status)

@@ -63,7 +63,7 @@ def lines(record: Record, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, s
 
 
 def _value(score: Score, record: Record | None = None) -> str:
-    """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`, and whether it is worse than that."""
+    """`heldout_accuracy 0.53 (higher is better); best constant answer 0.033, real data 1`; then a warning if it is worse."""
     if score.value is None:
         return f"{score.name} has no value: {score.reason}"
 
@@ -89,7 +89,7 @@ def _meaning(score: Score) -> str:
 
 
 def _not_identified(record: Record) -> str:
-    """A sentence if the seen cells do not determine the held-out ones even when each factor acts independently."""
+    """A warning if the seen cells do not determine the held-out ones, even when each factor acts independently."""
     task = lattice.task_of(record)
     if task is None or record.spec.task_settings or not task.holdout.cells:
         return ""
@@ -102,7 +102,7 @@ def _not_identified(record: Record) -> str:
 
 
 def cost(record: Record) -> str:
-    """What a run cost, in one line: its longest stages or the time between them, network, operations, memory, speed."""
+    """What a run cost, in one line: longest stages (or the time between stages), parameters, operations, memory, speed."""
     profile = record.profile
     parts = [*((stage.name, stage.seconds) for stage in profile.stages), ("between stages", show.between(record))]
     long = sorted((part for part in parts if part[1] >= 1), key=lambda part: -part[1])[:3] if profile.stages else []

@@ -30,7 +30,7 @@ from compbench.system.home import Home
 
 
 class OneRunOptions(RunOptions):
-    """The options of `run` that its arguments do not name."""
+    """The options of `run` except those that are arguments of `run` itself."""
 
     curve: int
     keep_samples: bool
@@ -88,7 +88,7 @@ def run(
     compbench run --method mono --task gmm-id --set budget.train_steps=500
 
     If this run was done before, its record is returned at once; --force runs it again.  Exit status: 0 done, 1 the run failed
-    (its record says why), 2 wrong usage or another process is doing this run, 130 stopped by Ctrl-C (go on with --resume).
+    (its record says why), 2 wrong usage or another process is doing this run, 130 stopped by Ctrl-C (continue with --resume).
     """
     terminate_like_ctrl_c()
     overrides, tuning = parse_overrides(options["overrides"]), None
@@ -96,7 +96,7 @@ def run(
         tuned = read_settings(settings_file, method)
         overrides, tuning = {**tuned.settings, **overrides}, tuned.tuning
     if options["curve"] and options["resume"]:
-        raise CompbenchError("--curve stops and goes on by itself; leave --resume out.")
+        raise CompbenchError("--curve resumes by itself; leave --resume out.")
     requests = run_requests(
         [method],
         [task],
@@ -150,7 +150,7 @@ def run(
 
 
 def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
-    """The requests with the holdout pattern drawn from their method's code; all seeds share it."""
+    """The requests with a holdout pattern drawn from their method's code; all seeds share the pattern."""
     with processes_of(Home(Path(requests[0].home))) as processes:
         first = seal(requests[0], processes)
     return [first.model_copy(update={"seed": request.seed}) for request in requests]

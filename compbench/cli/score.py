@@ -54,7 +54,7 @@ class ScoreOptions(TypedDict):
     "--method",
     default="",
     shell_complete=completion.names("methods"),
-    help="With --weights: the method that they belong to; it must have `build`.",
+    help="With --weights: the method that the weights belong to; it must define `build`.",
 )
 @plugin_option()
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting of task, budget or method, as in run.")
@@ -89,8 +89,8 @@ def score(
         reads conditions.csv: a column per factor, and `file` for pictures
     compbench score --weights model.safetensors --method mono --task gmm-id
 
-    The evaluation is the same as a run's.  The record has level `samples only`: compbench did not see the training, so boards
-    show it apart.
+    The evaluation is the same as in a run.  The record has the level `samples only`: compbench did not observe the training,
+    so boards show it as a reference that does not compete.
     """
     terminate_like_ctrl_c()
     if sum(one is not None for one in (samples, requests, weights)) != 1:
@@ -129,7 +129,8 @@ def rescore(records: tuple[str, ...], plugins: tuple[Path, ...], metrics: str, q
     RECORDS are paths or parts of names; a part means all records of COMPBENCH_HOME whose names contain it.  A run keeps its
     weights, and its samples if it had --keep-samples.  The new record names the old one; scores of unchanged metrics must stay
     the same.
-    Exit status: 0 all were scored, 1 some could not be, 2 wrong usage.
+
+    Exit status: 0 all records were scored, 1 some could not be scored, 2 wrong usage.
     """
     terminate_like_ctrl_c()
     home = Home.of_user()

@@ -74,7 +74,7 @@ def show(record: str | None, as_json: bool, verbose: bool, plugins: tuple[Path, 
 
 
 def _found(store: Store, text: str) -> Path:
-    """The record that is meant; where several match, the error lists them."""
+    """The one record that matches; if several match, the error lists them."""
     matching = store.matching(text)
     if len(matching) < 2:
         return matching[0] if matching else store.find(text)
@@ -86,7 +86,8 @@ def _found(store: Store, text: str) -> Path:
 def show_record(record: Record, path: Path, *, reused: bool, verbose: bool = False, plugins: Sequence[Path] = ()) -> None:
     """Print a record for people: scores next to those of real data, cost, and where everything is.
 
-    The value of real data of an accuracy is the judge's on real samples; of a distance, that between two real samples.
+    For an accuracy, the score of real data is the judge's accuracy on real samples; for a distance, it is the distance between
+    two samples of real data.
     """
     console = output.console()
     print_head(console, record, reused=reused)
@@ -132,7 +133,7 @@ def print_files(console: Console, record: Record, path: Path) -> None:
 
 
 def print_lattice(console: Console, record: Record) -> None:
-    """Print the shares right of each cell, whose rows stay whole, and what they add up to."""
+    """Print the share of correct samples in each cell, without wrapping the grid's rows, and the summary lines."""
     for line in lattice.lines(record.scores, lattice.names_of(record)):
         if line.startswith(" "):
             console.print(line, soft_wrap=True, highlight=False)
@@ -220,12 +221,12 @@ def _extension(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def between(record: Record) -> float:
-    """Seconds of a run that belong to no stage: processes start, and messages pass."""
+    """Seconds of a run outside of all stages: processes start, and messages are exchanged."""
     return max(0.0, record.seconds - sum(stage.seconds for stage in record.profile.stages))
 
 
 def stages(record: Record) -> Iterator[str]:
-    """A table of a run's stages: seconds of wall clock and of CPU, and the wall clock between them (starts, messages)."""
+    """A table of a run's stages: wall-clock and CPU seconds of each, and wall-clock seconds between them (starts, messages)."""
     p = record.profile
     yield f"{'stage':<10}{'wall s':>10}{'CPU s':>10}"
     for stage in p.stages:
@@ -236,7 +237,7 @@ def stages(record: Record) -> Iterator[str]:
 
 
 def counts(record: Record, *, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Loss curves, what the harness counted, and what the method noted."""
+    """Loss curves, counts of the harness, and notes of the method."""
     for line in curves.lines(record.losses, whole=verbose):
         yield "loss", line
     if found := "; ".join(filter(None, map(unrecovered_spike, record.losses))):
@@ -270,7 +271,7 @@ def _structure_in_words(found: Structure) -> str:
 def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     """What a reader must know besides the scores: what was changed, versions, code, level, date and machine.
 
-    Without a path, the record's versions and level, which are slow to find, are left out.
+    Without a path, the record's versions and level are left out, because finding them is slow.
     """
     spec, where = record.spec, record.environment
     yield "settings", ", ".join(f"{name}={value}" for name, value in sorted(spec.settings.items())) or "none"
@@ -289,7 +290,7 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
     if path is not None:
         yield "level", _level(record, path)
     if record.resumed:
-        yield "resumed", "the run continued from a checkpoint: seconds and counts belong to the last process alone"
+        yield "resumed", "the run continued from a checkpoint: seconds and counts belong to the last process only"
     if record.rescored:
         yield "scored", f"scored again, from what was kept of {record.rescored}"
     shared = f", shared by {where.slots} runs" if where.slots > 1 else ""

@@ -1,6 +1,6 @@
 """The entry point of the command line checks streams, signals and the working folder before any verb is imported.
 
-If something is missing, it says so in one line with exit status 2; a missing stream becomes /dev/null.
+A missing stream becomes /dev/null.  If something else is missing, the command ends with one line that says so and status 2.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _status() -> int:
             verbs(prog_name="compbench")
         finally:
             sys.stdout.flush()
-            gc.freeze()  # the process ends: a last search for cycles would take a twelfth of a board's time
+            gc.freeze()  # a last garbage collection at exit would take a twelfth of the time of `board`
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
@@ -87,7 +87,7 @@ def _say_of_surroundings(error: OSError) -> int:
     if what is None:
         raise error
     if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG):
-        what = f"the standard output takes no more: {error.strerror}."
+        what = f"the standard output accepts no more data: {error.strerror}."
         _discard(1)
     return _say(what, 2)
 
@@ -101,7 +101,7 @@ def _say(line: str, status: int) -> int:
 
 
 def _discard(descriptor: int) -> None:
-    """Discard what is still buffered for a stream, so that the interpreter's last flush cannot fail."""
+    """Discard what is still buffered for a stream, so that the interpreter's flush at exit cannot fail."""
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), descriptor)
 

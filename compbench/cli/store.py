@@ -39,7 +39,7 @@ NAME_ON_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*
 @click.option("--against", default="", metavar="COMMIT", help="Also check that no record was changed since this git commit.")
 @click.option("--pictures", is_flag=True, help="Also report pictures that a record names and that are missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--equal", nargs=2, metavar="OLD NEW", help="Do not check records; prove that two commits give the same bits.")
+@click.option("--equal", nargs=2, metavar="OLD NEW", help="Check no records; prove that two commits give bit-identical results.")
 @click.option("--equal-code", is_flag=True, help="Do not check records; prove each row of the table of equal code again.")
 @click.option("--write", is_flag=True, help="With --equal: add what is proven to the table of equal code.")
 def verify(
@@ -90,7 +90,7 @@ def verify(
 def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int:
     """Prove what two commits have in common, or each row of the table; return the exit status.
 
-    0: all is proven (and, without --write, in the table); 1: not all; 2: it cannot be tried.
+    0: everything is proven (and, without --write, in the table); 1: something is not; 2: the proof could not be tried.
     """
     known = read_table(TABLE)
     top = repository(Path.cwd())
@@ -173,7 +173,7 @@ def export(
 
 
 def _comparable(records: Sequence[Record]) -> set[str]:
-    """Names of the records under their tasks' own settings and budgets, without those of `smoke`, whose scores mean nothing."""
+    """Names of the records with their tasks' default settings and budgets, except those of `smoke`, whose scores mean nothing."""
     known = catalogue({record.spec.task for record in records})
     kept = (record for record in records if record.spec.preset != "smoke")
     return {record.name for record in kept if not section_of(record, known).changed}

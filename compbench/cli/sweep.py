@@ -100,9 +100,9 @@ def sweep(
     \b
     compbench sweep --method factored,mono --task 'shapes3d-*' --seed 0-2
     compbench sweep --file core --dry-run           what the published board lacks
-    compbench sweep --file core --method mono       a part of it, by its settings
+    compbench sweep --file core --method mono       only the runs of mono
     compbench sweep --file weighted-table1 --preset paper     a table of a paper
-    compbench sweep status                          what is under way in this home
+    compbench sweep status                          what is running in this COMPBENCH_HOME
 
     A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray runs them on a cluster
@@ -140,7 +140,7 @@ def sweep(
             done = chosen.work(settings, [requested[place].request for place in missing], how, listener)
         pages = rebuild_board(home.root, seconds=sum(result.seconds for result in done if not result.reused))
     else:
-        with contextlib.suppress(OSError):  # a run would clean up its home first
+        with contextlib.suppress(OSError):  # a run does this before it begins; here nothing runs
             remove_left_over(home.root)
     by_place = there | dict(zip(missing, done, strict=True))
     results = [by_place[place] for place in range(len(requested))]
@@ -155,7 +155,7 @@ def sweep(
 
 
 def _here(grids: Sequence[Grid], executor: str, options: RunOptions) -> list[Grid]:
-    """The grids without those that need a missing GPU; a line on standard error names them."""
+    """The grids that can run here; a line on standard error names those that need a missing GPU."""
     elsewhere = executor != "local" and options["device"] != "cpu"
     if not any(grid.gpu for grid in grids) or elsewhere or options["device"].startswith("cuda") or cards_of(options["device"]):
         return list(grids)
@@ -233,7 +233,7 @@ def _foretell(
 
 
 def _there(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts) -> Iterator[tuple[int, RunResult]]:
-    """The position and the result of each run that exists, so that no executor gets it.
+    """The position and the result of each run that exists, so that it is not given to an executor.
 
     If the identities cannot be computed, all runs count as missing; each then finds its own record when it starts.
     """
@@ -248,14 +248,14 @@ def _there(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts)
 
 
 def _longest_first(requested: Sequence[RequestedRun], places: Sequence[int], listing: Listing, options: RunOptions) -> list[int]:
-    """The positions of some requests, those whose runs may take longest first."""
+    """The positions of some requests, longest expected runs first."""
     requests = [requested[place].request for place in places]
     taken = seconds_taken(listing, {one.preset for one in requests}, on_gpu=bool(cards_of(options["device"])))
     return [places[own] for own in longest_first(requests, taken)]
 
 
 def _say_what_is_left(results: Sequence[RunResult]) -> None:
-    """One line on standard error if the sweep ended before its end."""
+    """Print one line on standard error if the sweep stopped before all of its runs were done."""
     stopped = [result for result in results if result.status in ("left", "killed")]
     if stopped:
         why = next((result.reason for result in stopped if result.status == "left"), stopped[0].reason).rstrip(".")
@@ -273,7 +273,7 @@ def _exit_status(results: Sequence[RunResult]) -> int:
 
 
 def _grids(methods: str, tasks: str, file: str, options: RunOptions) -> list[Grid]:
-    """The grids that were asked for: the one of --method and --task, or those of a file.
+    """The requested grids: the one of --method and --task, or those of a file.
 
     For a file's grids, --seed, --precision and --set replace values, and --method and --task keep only what they name.
     """

@@ -1,4 +1,4 @@
-"""sweep status, sweep cancel: show and stop the runs that are under way in a COMPBENCH_HOME, from any shell."""
+"""sweep status, sweep cancel: show and stop the runs in progress in a COMPBENCH_HOME, from any shell."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from compbench.system.home import Home
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(as_json: bool) -> None:
-    """Show what is under way in this COMPBENCH_HOME.
+    """Show what is running in this COMPBENCH_HOME.
 
-    These are job arrays of SLURM, and processes with runs, on this machine and on others.
+    The list has job arrays of SLURM and processes that are doing runs, on this machine and on others.
 
     \b
     compbench sweep status
@@ -47,7 +47,7 @@ def status(as_json: bool) -> None:
 def cancel(names: tuple[str, ...], everything: bool) -> None:
     """End job arrays and processes that `sweep status` shows.
 
-    Their runs leave checkpoints, from which `sweep --resume` goes on.
+    Their runs leave checkpoints, from which `sweep --resume` continues.
 
     \b
     compbench sweep cancel 4711

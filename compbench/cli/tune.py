@@ -25,7 +25,7 @@ from compbench.system.errors import CompbenchError
 
 
 class TuneOptions(RequestOptions):
-    """The options of `tune` that its arguments do not name."""
+    """The options of `tune` except those that are arguments of `tune` itself."""
 
     overrides: tuple[str, ...]
     threads: int
@@ -47,7 +47,7 @@ class TuneOptions(RequestOptions):
     help="Values to try of a setting or of the budget: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that all trials share, as for run.")
-@preset_option(help="Preset whose budget each run has.")
+@preset_option(help="Preset whose budget each run uses.")
 @device_option
 @precision_option(help="As for run.")
 @source_option(help="As for run.")
@@ -73,9 +73,10 @@ def tune(
         --search budget.learning_rate=0.0003:0.003:log
     compbench run --method mono --task bump-center --settings FILE
 
-    The task's own held-out combinations are never asked for: some of the seen ones are held out too, in the same pattern, and
-    trials are compared by the energy score there.  If none can be held out, trials are compared on seen combinations, and
-    the file says so.  The first trial has the default settings.  The same command again continues a stopped study.
+    No trial samples the task's own held-out combinations.  Instead, some of the seen combinations are held out too, in the
+    same pattern, and trials are compared by the energy score on these.  If none can be held out, trials are compared on seen
+    combinations, and the file says so.  The first trial has the default settings.  The same command again continues a stopped
+    study.
 
     Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
     """

@@ -14,7 +14,7 @@ WIDEST, NARROWEST = 110, 30
 
 
 def wrapped(start: str, text: str, later: str | None = None) -> list[str]:
-    """The lines of `start` and a text, as wide as the terminal (80 columns without one).
+    """Join `start` and a text, and wrap them to the width of the terminal (80 columns without one).
 
     A word that is longer than a line, such as a path, is left whole, so that it can be copied.
 
@@ -42,12 +42,12 @@ def paragraph(start: str, text: str, later: str | None = None) -> str:
 
 
 def width_of_terminal() -> int:
-    """Columns of the terminal; 0 if standard output is none, where tables are as wide as they need."""
+    """Columns of the terminal; 0 if standard output is not a terminal, so that tables are as wide as they need."""
     return shutil.get_terminal_size().columns if on_terminal() else 0
 
 
 def refilled(text: str) -> str:
-    """A text whose lines are wrapped if they are wider than the terminal; those that begin with a blank (commands) stay whole."""
+    """Wrap the lines that are wider than the terminal; lines that begin with a blank (commands) stay whole."""
     width = width_of_terminal()
     return "\n".join(
         paragraph("", line, "  ") if 0 < width < len(line) and not line.startswith(" ") else line for line in text.splitlines()

@@ -67,7 +67,7 @@ def test_an_error_with_closed_streams_keeps_its_status(tmp_path: Path) -> None:
 def test_a_full_output_is_one_line(words: str, tmp_path: Path) -> None:
     done = shell(f"compbench {words} >/dev/full", tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "compbench: the standard output takes no more: No space left on device.\n"
+    assert done.stderr == "compbench: the standard output accepts no more data: No space left on device.\n"
 
 
 def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
