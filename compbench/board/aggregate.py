@@ -2,8 +2,8 @@
 
 A section is one task under one protocol: preset, data, task settings and budget.  Scores are compared within it, and only
 between equal metric versions.  A row is one method with one set of settings; its seeds may have run on several devices, and its
-speeds come from one machine type.  One row of each method competes, by its default settings.  Failed runs stay visible, with
-their reason.
+speeds come from one machine type.  One row of each method competes: the one with default settings.  Failed runs stay visible,
+with their reason.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def aggregate(
     Args:
         records: records, or their JSON objects.  If a run has several attempts, a reproduced one counts, else the latest
             successful one, else the latest.  The same holds if a seed has several runs (because the method's file or the device
-            changed), but a run on the device that most seeds ran on comes first.
+            changed), but a run on the device that most seeds used takes precedence.
         standings: verification level of each record, by its name; a record without an entry is self-reported.
         catalogue: default settings of the tasks.
-        costs: what methods cost, on one machine.
+        costs: measured costs of methods on one machine.
         method_defaults: default settings of the methods that are installed.
 
     Returns:
-        rows with ranks; those that do not compete, and failures, come last.
+        rows with ranks; rows that do not compete, and failures, come last.
     """
     read = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
     checked, others = by_one_judge(read)
@@ -150,12 +150,12 @@ def _best(
 
 
 def _bytes(record: Record) -> str:
-    """Settles ties between records that claim to be the same attempt, so that the order of reading never shows."""
+    """Break ties between records that claim to be the same attempt, so that the reading order has no effect."""
     return record.model_dump_json()
 
 
 def _primary(groups: Mapping[Group, Sequence[Record]]) -> str:
-    """The column that a section ranks by: the one that most runs call primary."""
+    """The column that a section ranks by: the one that most runs declare primary."""
     return _most(score.name for records in groups.values() for r in _successful(records) for score in r.scores if score.primary)
 
 
@@ -206,7 +206,7 @@ def _seniority(row: BoardRow) -> tuple[object, ...]:
 
 
 def _with_parts(row: BoardRow) -> BoardRow:
-    """The row with inference-time and estimation error as two more columns next to the primary one, if they are known."""
+    """The row with two more columns next to the primary one, inference-time and estimation error, if they are known."""
     whole, parts = row.scores.get(row.primary), row.parts
     if parts is None or whole is None:
         return row._replace(parts=None)
@@ -304,7 +304,7 @@ def _row(
 
 
 def _tuned(ok: Sequence[Record]) -> Tuning | None:
-    """The study that all runs have their settings from; None if they have no such study, or several."""
+    """The study that chose the settings of all runs; None if there is no such study, or several."""
     studies = {record.tuning for record in ok}
     return studies.pop() if len(studies) == 1 else None
 
@@ -324,7 +324,7 @@ def _versions(ok: Sequence[Record]) -> int:
 
 
 def _failures(kept: Iterable[Record]) -> tuple[Failure, ...]:
-    """Why runs are missing; runs that ended alike for the same reason share one entry."""
+    """Why runs are missing; runs with the same status and reason share one entry."""
     seeds: dict[tuple[str, str], list[int]] = defaultdict(list)
     for record in kept:
         if record.status != "ok":

@@ -35,12 +35,12 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import write_atomically
 
 CHART = "decomposition.svg"
-"""File with inference-time and estimation errors; it is written if some method also ran on exact scores."""
+"""Chart of inference-time and estimation errors; it is written if some method also ran on exact scores."""
 
 SHOTS_CHART = "shots.svg"
-"""File with held-out scores over shots; it is written if some method was run with shots."""
+"""Chart of held-out scores over shots; it is written if some method was run with shots."""
 MOST_GRIDS = 60
-"""With at most this many records that have a picture, each section shows its own."""
+"""If at most this many records have a picture, each section shows its own pictures."""
 
 PictureOf = Callable[[Record], Picture | None]
 Standings = Mapping[str, Verification]
@@ -54,9 +54,9 @@ class Material(NamedTuple):
         papers: the papers' figures (`papers.csv`), or None.
         pictures: record -> its sample grid, if it has one.
         standings: verification level of each record, by its name.
-        catalogue: what is known of tasks besides their records.
-        costs: what methods cost, on one machine.
-        methods: what is known of methods, by name.
+        catalogue: facts about tasks that are not in their records.
+        costs: measured costs of methods on one machine.
+        methods: facts about methods, by name.
         reasons: for each method and task, why the method cannot work there; "" if it can (`list --matrix --json`).
         way: address of the folder of records, as seen from the page; "" if nothing links to it.
         lattices: factor grids of the tasks that were run at a coverage, by `lattice_key`.
@@ -123,7 +123,7 @@ def opened_on(found: Sequence[Contest], made: Sequence[View]) -> View | None:
 
 
 def draw(material: Material, folder: Path, known: Answers | None = None) -> tuple[Path, ...]:
-    """Write the page's forest plots into a folder, those of the preset that the page opens on, and its filmstrips.
+    """Write the page's filmstrips and the forest plots of the preset that the page opens on into a folder.
 
     Args:
         known: the result of `answers` for this material, if it was computed before.
@@ -196,7 +196,8 @@ def contents(material: Material, known: Answers | None = None) -> Mapping[str, b
 def sample_grids(board: Sequence[BoardRow], records: Sequence[Record], pictures: PictureOf) -> dict[tuple[Section, str], Picture]:
     """One sample grid per section and method, from its best row and that row's smallest seed.
 
-    Of more than `MOST_GRIDS` records a task and method have one alone, from the longest preset, so that the page stays small.
+    With more than `MOST_GRIDS` records, each pair of task and method has only one grid, from the longest preset, so that the page
+    stays small.
     """
     by_name = {record.name: record for record in records if record.artifacts}
     longest_first = sorted(board, key=lambda row: -PRESETS.index(row.section.preset))

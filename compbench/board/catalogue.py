@@ -1,4 +1,4 @@
-"""What a board knows about tasks besides their records: defaults, question and factor grid, read from what is installed."""
+"""Facts about tasks that are not in their records (defaults, question, factor grid), read from the installed tasks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from compbench.system.files import Json
 
 
 class TaskFacts(NamedTuple):
-    """A task as it is by default.
+    """A task with its default settings.
 
     Attributes:
-        summary: one sentence: what it asks.
+        summary: one sentence that says what the task asks.
         settings: default of each of its settings, as JSON values.
-        factors: names and sizes of the factors that the holdout is about.
+        factors: names and sizes of the factors that the holdout is defined on.
         cells: held-out cells of those factors.
         silos: number of silos; 1 is centralised.
         citation: the paper that it comes from.
         files: names of its official data's files.
-        values: what the values of those factors are called; () for a factor whose values are only numbered.
+        values: names of the values of those factors; () for a factor whose values are only numbered.
         kind: the family and the shape of one sample; tasks of one kind share measurements of cost.
     """
 
@@ -41,7 +41,7 @@ class TaskFacts(NamedTuple):
 
 
 Catalogue = Mapping[str, TaskFacts]
-"""This maps the name of each installed task to its facts."""
+"""A map from the name of each installed task to its facts."""
 
 
 def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[str, TaskFacts]:
@@ -69,7 +69,7 @@ def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[st
 
 
 class Lattice(NamedTuple):
-    """The factors that a holdout is about: their sizes, and how many of their cells are seen."""
+    """The factors that a holdout is defined on: their sizes, and how many of their cells are seen."""
 
     sizes: tuple[int, ...]
     num_seen: int
@@ -98,7 +98,7 @@ def lattices(records: Iterable[Record], registry: Registry | None = None) -> dic
         if loaded.state != "ok" or loaded.value.configure is None:
             continue
         try:
-            own = {name: value for name, value in settings.items() if name != SETTING}  # shots leave the holdout as it is
+            own = {name: value for name, value in settings.items() if name != SETTING}  # shots do not change the holdout
             holdout = loaded.value.configure(type(loaded.value.settings).model_validate(own)).holdout
         except (ValueError, CompbenchError):
             continue  # settings of another version of the task

@@ -1,4 +1,4 @@
-"""Pictures of cells on the board: all held-out cells of a run, and films, each of one held-out cell during a training."""
+"""Pictures of cells on the board: all held-out cells of a run, and films, each of one held-out cell during training."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Tiles(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A point of a film: the step of the training, the ranking score there in words, and the samples."""
+    """A frame of a film: the training step, the ranking score at that step in words, and the samples."""
 
     step: int
     score: str
@@ -61,7 +61,7 @@ class Film(NamedTuple):
 def numbered(
     store: Store, record: Record, pattern: re.Pattern[str], address: Callable[[Artifact], str]
 ) -> tuple[tuple[int, Tiles], ...]:
-    """The pictures of a record whose names match, by the number in their names; damaged ones are left out."""
+    """The pictures of a record whose names match, sorted by the number in the name; damaged ones are left out."""
     found = {}
     for artifact in record.artifacts:
         match = pattern.search(artifact.name)

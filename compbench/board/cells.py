@@ -21,11 +21,11 @@ class Cell(NamedTuple):
     Only the primary score has `interval`, `even_interval` and `values` (by seed).
 
     Attributes:
-        interval: 95 % interval of the mean.  If the task has a scale, it is widened by how far failed fits that no seed showed
-            could pull the mean (`statistics.reaching`).
-        even_interval: 95 % interval by Student's t, which assumes that fits scatter evenly; None without a scale.
+        interval: 95 % interval of the mean.  If the task has a scale, it is widened by how far failed fits that were not
+            observed could pull the mean (`statistics.reaching`).
+        even_interval: 95 % interval by Student's t, which assumes that fits vary evenly; None without a scale.
         relative: mean over seeds of the score divided by the run's own floor: a distance in floors (1 is real data), or a
-            precision or recall as a part of real data's.  It makes runs with different judges comparable.  None without a
+            precision or recall as a share of real data's.  It makes runs with different judges comparable.  None without a
             positive floor.
         trials: number of trials of each run if every value is a share of successful trials; else 0.
         by_cell: counts of correct samples in each cell of the lattice, summed over the seeds.
@@ -108,7 +108,7 @@ def _cell(scores: Mapping[int, Score], *, primary: bool) -> Cell:
 
 
 def relative(scores: Iterable[Score]) -> float | None:
-    """Mean of scores divided by their own floors; None if a floor is not positive, which can happen to an unbiased distance."""
+    """Mean of scores divided by their own floors; None if a floor is not positive, as it can be for an unbiased distance."""
     ratios = [
         score.value / score.floor if score.floor and score.floor > 0 else None for score in scores if score.value is not None
     ]

@@ -2,8 +2,8 @@
 
 With d_s = B_s - A_s at seed s, both on the same data order, conditions, noise and judge:
 
-    mean d  -/+  t_{n-1} s_d / sqrt(n)      95 %; of shares of m trials never narrower than their binomial error,
-                                            z sqrt((p_A q_A + p_B q_B) / (n m)), which independent trials would have
+    mean d  -/+  t_{n-1} s_d / sqrt(n)      95 %; for shares of m trials, never narrower than the binomial error of
+                                            independent trials, z sqrt((p_A q_A + p_B q_B) / (n m))
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compbench.system.errors import CompbenchError, suggest
 
 Z = 1.959963984540054
 MARGIN = 24
-"""Height in pixels of the space above each picture, which holds its name."""
+"""Height in pixels of the space for the name above each picture."""
 
 
 class ScoreDifference(NamedTuple):
@@ -74,7 +74,7 @@ class Comparison(NamedTuple):
         a, b: their labels.
         scores: the primary score first; a score of another metric version on one side is left out.
         costs: the costs that at least one side has.
-        remarks: what a reader must know besides the numbers.
+        remarks: what a reader must know in addition to the numbers.
         records: name of one record of each side, for pictures; of the smallest common seed if there is one.
     """
 
@@ -97,7 +97,7 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
     by_section: dict[Section, dict[str, BoardRow]] = defaultdict(dict)
     for row in board.rows:
         if row.method in (a, b) and row.seeds:
-            by_section[row.section].setdefault(row.method, row)  # those that compete come first
+            by_section[row.section].setdefault(row.method, row)  # competing rows come first
     ran = {row.method for row in board.rows if row.seeds}
     for name in (a, b):
         if name not in ran:
@@ -115,7 +115,7 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
 
 
 def _standings(section: Section, rows: Sequence[BoardRow]) -> list[str]:
-    """How a board of these two rows alone ranks them; one of all methods, which compares all at once, may rank them otherwise."""
+    """How a board of these two rows ranks them; a board of all methods makes more comparisons and may rank them differently."""
     running = [row for row in rows if row.kind == "run"]
     found = [f"of these two alone {row.label}: {STATE_WORDS[state(row)]}" for row in running]
     if len(running) == 2 and all(len(row.seeds) > 1 and state(row) == "unranked" for row in running):
@@ -200,7 +200,7 @@ def _difference(
 
 
 def paired_interval(differences: Sequence[float], trials: int, whole: float, means: tuple[float, float]) -> Interval | None:
-    """The interval of a mean difference, at least as wide as the binomial error of shares."""
+    """The interval of a mean difference; for shares, it is at least as wide as their binomial error."""
     found = interval(differences) if len(differences) > 1 else None
     if found is None or not trials:
         return found
@@ -233,7 +233,7 @@ def _costs(a: Sequence[Record], b: Sequence[Record], costs: Costs) -> tuple[Cost
 
 
 def machine_differences(a: Sequence[Record], b: Sequence[Record]) -> list[str]:
-    """Differences in torch and processor between two groups of runs; a run repeats bit for bit only if both are the same."""
+    """Differences in torch and processor between two groups of runs; runs repeat bit for bit only if both are the same."""
     found = []
     for name, what in (("torch", "torch"), ("cpu", "processor")):
         ours, theirs = (", ".join(sorted({getattr(one.environment, name) for one in own} - {""})) for own in (a, b))
@@ -278,10 +278,10 @@ def _title(section: Section) -> str:
 
 
 def side_by_side(pictures: Sequence[tuple[str, bytes]]) -> bytes:
-    """Sample grids next to each other with their names above, as PNG; runs of one seed drew them from the same noise.
+    """Sample grids next to each other with their names above, as PNG; grids of one seed come from the same noise.
 
     Raises:
-        CompbenchError: a picture that cannot be read.
+        CompbenchError: a picture cannot be read.
     """
     from PIL import Image, ImageDraw
 

@@ -1,6 +1,6 @@
-"""One section's rows: who competes, which ranks the comparisons leave open, which rows may be best, and the verdict.
+"""One section's rows: which rows compete, which ranks the comparisons leave open, which rows may be best, and the verdict.
 
-A run with one seed is shown and does not compete.  A failed seed counts as the worst run of the section.
+A row with one seed is shown but does not compete.  A failed seed counts as the worst run of the section.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from compbench.board.statistics import reaching
 from compbench.board.verdict import Candidate, Verdict, word_of
 
 RECALL = 0.5
-"""A row draws means if its recall is below this part of real data's: it then misses half of a condition's pictures."""
+"""A row draws means if its recall is below this part of real data's, so that it misses half of a condition's pictures."""
 
 
 class Judged(NamedTuple):
-    """The rows of a section with ranks and marks, and what is known of the section."""
+    """The rows of a section with ranks and marks, and the section's discriminability and verdict."""
 
     rows: tuple[BoardRow, ...]
     discriminability: Discriminability | None
@@ -49,7 +49,7 @@ def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float]) -> Judged:
     placed = {id(row): row for row in marked}
     if ranking and eligible:
         placed |= {id(row): own for row, own in zip(eligible, _ranked(eligible), strict=True)}
-    some_draw_means = ranking and len(eligible) < len(running)  # if none does, the tests of `_ranked` say it all
+    some_draw_means = ranking and len(eligible) < len(running)  # if no row does, the tests of `_ranked` suffice
     all_best = [row for row, best in zip(running, _best(running), strict=True) if best] if some_draw_means else []
     done = tuple(placed[id(row)] for row in marked)
     return Judged(done, found, _verdict([placed[id(row)] for row in running], all_best, scale))
@@ -82,7 +82,7 @@ def _marked(row: BoardRow, scale: Scale | None, recalls: Mapping[str, float]) ->
 
 
 def _with_interval(cell: Cell, scale: Scale | None) -> Cell:
-    """Widen a cell's interval by how far failed fits that no seed showed could pull the mean."""
+    """Widen a cell's interval by how far failed fits that were not observed could pull the mean."""
     if scale is None or cell.interval is None:
         return cell
     return cell._replace(interval=reaching(cell.interval, cell.mean, cell.num_seeds, scale.zero), even_interval=cell.interval)
@@ -138,6 +138,6 @@ def _verdict(running: Sequence[BoardRow], all_best: Sequence[BoardRow], scale: S
 
 
 def seen_share(row: BoardRow) -> float | None:
-    """The part of real data's score that a row reaches on seen combinations; None if the task has no such score."""
+    """The share of real data's score that a row reaches on seen combinations; None if the task has no such score."""
     twin = row.scores.get(row.primary.replace("heldout_", "seen_")) if row.primary.startswith("heldout_") else None
     return twin.mean / twin.ceiling if twin and twin.ceiling else None

@@ -2,8 +2,8 @@
 
     share = (value - 1 / cells) / (ceiling - 1 / cells), at least 0 and at most 1
 
-Rows whose task was given a coverage (`--set task.coverage=R`) are its points.  Each other choice of task, preset and budget
-makes its own ladder.
+Its points are the rows whose task was given a coverage (`--set task.coverage=R`).  Each other choice of task, preset and budget
+has a separate ladder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Ladder(NamedTuple):
     """All lines of one task under one protocol.
 
     Attributes:
-        section: the section of its rows; `changed` leaves out the settings that vary along the ladder.
+        section: the section of its rows; `changed` omits the settings that vary along the ladder.
         least: C_min of the lattice.
         lines: by method and design, sorted.
     """
@@ -82,7 +82,7 @@ def ladders(rows: Sequence[BoardRow], lattices: Mapping[tuple[str, str], Lattice
 
 
 def ladder_data(ladder: Ladder, family: str = "") -> dict[str, Json]:
-    """A ladder as the page's script reads it: points are [coverage, mean, least, most, runs]."""
+    """A ladder as JSON for the page's script: points are [coverage, mean, least, most, runs]."""
     section = ladder.section
     return {
         "task": section.task,

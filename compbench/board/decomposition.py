@@ -1,7 +1,7 @@
 """Total error = inference-time error + estimation error, for methods that also run on a task's analytic scores.
 
-The method NAME on learned scores has the total error; NAME-oracle with the same settings has the error that is left when
-scores are exact (inference-time approximation); the difference is what estimating the scores cost.  Catastrophic
+The method NAME on learned scores has the total error.  NAME-oracle with the same settings has the error that remains with exact
+scores (inference-time approximation).  The difference is the error from estimating the scores.  Catastrophic
 Compositional Generation, section 2, argues for this sum and measures none of its terms.
 """
 
@@ -18,7 +18,7 @@ from compbench.board.statistics import mean, sample_std
 
 ORACLE = "-oracle"
 TRAINING_ONLY = frozenset({"task.train_points"})
-"""Exact scores do not depend on these task settings."""
+"""Task settings that exact scores do not depend on."""
 
 
 class Parts(NamedTuple):

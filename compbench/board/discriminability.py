@@ -1,6 +1,7 @@
 """How well a task separates methods: the variance between methods as a share of the variance of single runs.
 
-With M methods at the same n seeds, MS_m the mean square between methods and MS_e that of the residual of method + seed,
+With M methods at the same n seeds, MS_m the mean square between methods and MS_e the residual mean square of the additive model
+method + seed,
 
     F = MS_m / MS_e        share = (F - 1) / (F + n - 1)
 
@@ -18,7 +19,7 @@ from compbench.board.ranking import BySeed, stabilised
 from compbench.board.statistics import CONFIDENCE, f_quantile, mean
 
 LEAST = 0.5
-"""A task below this share does not rank, because its seeds differ more than its methods."""
+"""A task below this share does not rank, because runs vary more by seed than by method."""
 
 
 class Discriminability(NamedTuple):

@@ -1,11 +1,11 @@
-"""Methods by families of tasks: which methods are ranked over a family, and the share that each attained there.
+"""The matrix of methods by families of tasks: which methods are ranked over a family, and the share that each attained.
 
-A method is ranked over a family if it ran all of the family's tasks at default settings.  A failed run counts as nothing
-attained, or as the worst run of its task.  Cells without a run stay blank.
+A method is ranked over a family if it ran all of the family's tasks at default settings.  A failed run counts as the worst run
+of its task, and at most as a share of 0.  Cells without a run stay blank.
 
-A task does not count for its family if its methods do not differ significantly, if no ranked method masters its seen
-combinations, or if fewer than half of the methods that can run it did: otherwise the first rows of a sweep would unrank all
-others.  Two rules order a family, mean share and mean rank.
+A task does not count for its family if it does not separate methods, if no ranked method masters its seen combinations, or if
+fewer than half of the methods that can run it did: otherwise the first runs of a sweep on a new task would unrank all other
+methods.  Two rules order a family: mean share and mean rank.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from compbench.registry.declared import OTHERS, by_family, declared
 from compbench.registry.registry import Entry, Registry, docstring
 
 Families = Mapping[str, tuple[str, ...]]
-"""The tasks over which each family is ranked; others have boards of their own only."""
+"""The tasks over which each family is ranked; other tasks only have their own boards."""
 
 NEED_A_GPU = {"mpi3d-medium"}
-"""Core tasks that `standard` does not master on a CPU; the suite's sweep file asks for them on GPUs alone (`gpu = true`)."""
+"""Core tasks that no method masters on a CPU at `standard`; the suite's sweep file requests them only on GPUs (`gpu = true`)."""
 
 Reasons = Mapping[str, Mapping[str, str]]
 NO_REASONS: Reasons = {}
@@ -42,7 +42,7 @@ State = Literal["ranked", "one seed", "incomplete", "reference", "draws means"]
 
 
 NEARLY = 0.9
-"""A method that attains this part of the best method's share is nearly as good: a sentence may call it as good, or cheaper."""
+"""A method that attains this part of the best method's share counts as nearly as good, so a sentence may report its savings."""
 
 
 class Standing(NamedTuple):
@@ -50,7 +50,7 @@ class Standing(NamedTuple):
 
     Attributes:
         state: `ranked`; `one seed`: ran all tasks, with too few seeds in common; `incomplete`: ran some of the tasks;
-            `reference`: does not compete; `draws means`: draws means on a task of the family, and so does not rank.
+            `reference`: does not compete; `draws means`: draws means on a task of the family, so it does not rank.
         shares: mean share attained over the tasks that it ran, by seed, for the seeds that all of these tasks have.
         mean, interval: mean of the shares, and its interval; without a common seed, the mean of the tasks' means and no interval.
         num_tasks: how many of the family's tasks it ran.
@@ -58,8 +58,8 @@ class Standing(NamedTuple):
         rows: its row on each task that it ran.
         by_task: mean share attained on each task that it ran, in the order of `rows`.
         best: whether it may be best over these tasks: no other ranked method is significantly better (`ranking.may_be_best`).
-        mean_rank: mean over the family's tasks of its place among the ranked methods by mean share; equal methods share the mean
-            of their places.  None where it does not rank.
+        mean_rank: mean over the family's tasks of its place among the ranked methods by mean share; equal methods get the mean
+            of their places.  None if the method does not rank.
     """
 
     state: State
@@ -80,7 +80,7 @@ class Family(NamedTuple):
 
     Attributes:
         sections: the sections of the tasks that count, with their scales.
-        aside: the family's other tasks, and why they do not count.
+        aside: the family's other tasks, each with the reason why it does not count.
         standings: aggregate scores by method and distribution.
         first_by_share, first_by_rank: names of the ranked methods with the largest mean share and with the least mean rank.
         depends_on_rule: whether the two rules put different methods first, so that the family has no single first.
@@ -99,7 +99,7 @@ class Family(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """All families at one preset; `methods` (name, distribution) in the order in which they are shown."""
+    """All families at one preset; `methods` holds (name, distribution) in display order."""
 
     preset: str
     families: tuple[Family, ...]
@@ -109,7 +109,7 @@ class Contest(NamedTuple):
 def installed_families(registry: Registry | None = None) -> dict[str, tuple[str, ...]]:
     """The tasks over which each family is ranked, as declared in the files of the installed tasks; no task is imported.
 
-    A family is ranked over its core tasks, or over all of its tasks if it has no core task.  Tasks of one file stand together in
+    A family is ranked over its core tasks, or over all of its tasks if it has no core task.  Tasks of one file stay together, in
     the order of its docstring; files with more tasks come first.
     """
     found: dict[str, tuple[str, ...]] = {}
@@ -134,7 +134,7 @@ def family_of(families: Families) -> dict[str, str]:
 
 
 def contests(board: Board, reasons: Reasons = NO_REASONS, families: Families | None = None) -> tuple[Contest, ...]:
-    """One contest for each preset at which some family's task was run under its own protocol, the longest preset first.
+    """One contest for each preset at which a task of a family was run with its default settings; the longest preset comes first.
 
     Each task counts with one data source, the same for all methods: the one that most methods ran on.
 
@@ -236,7 +236,7 @@ def _family(
 def _widely_run(
     tasks: Sequence[tuple[Section, Scale, list[BoardRow]]], reasons: Reasons
 ) -> tuple[list[tuple[Section, Scale, list[BoardRow]]], list[tuple[str, str]]]:
-    """Tasks that at least half of the competing methods able to run them ran, and a remark on each other task."""
+    """Tasks that at least half of the competing methods that can run them did run, and a remark on each other task."""
     ran = [
         {(row.method, row.group.distribution) for row in rows if row.kind == "run" and _shares(row, scale)}
         for _, scale, rows in tasks
@@ -259,7 +259,7 @@ def _standing(
     reasons: Mapping[str, str],
     worst: Sequence[float],
 ) -> Standing | None:
-    """What a method attained over a family; None if all of its runs were refused.
+    """The aggregate score of a method over a family; None if all of its runs were refused.
 
     `worst` is the lowest share of each task's competing runs.
     """
@@ -324,7 +324,7 @@ def _places(shares: Sequence[float]) -> list[float]:
 
 
 def _place(method: tuple[str, str], families: Sequence[Family]) -> tuple[object, ...]:
-    """Methods that are ranked somewhere first, by the first family in which they are; then competitors, then references."""
+    """Sort key: methods with a rank first, by the first family that ranks them; then competitors, then references."""
     own = [(index, family.standings[method]) for index, family in enumerate(families) if method in family.standings]
     places = [(index, found.rank.rank) for index, found in own if found.rank]
     competes = any(found.state != "reference" for _, found in own)

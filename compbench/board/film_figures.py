@@ -1,7 +1,7 @@
 """Filmstrips for a paper, as PDF and SVG: one figure per board, one row per method, one column per point of the training.
 
-Below each picture stands its score.  The first column shows real pictures of the same combination.  `compbench board --figures`
-calls this.
+The score is printed below each picture.  The first column shows real pictures of the same combination.  `compbench board
+--figures` calls this module.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from compbench.board.families import NEARLY, NOT_LEARNT, NOT_RUN, Contest, Famil
 from compbench.board.view import family_cost, flop_words
 
 WORTH_SAYING = 1.5
-"""Smallest ratio of costs that is reported as a saving."""
+"""Smallest cost ratio that is reported as a saving."""
 MOST_NAMED = 4
 """Largest number of methods that a sentence names; the table next to it lists all."""
 
@@ -46,7 +46,7 @@ def _by_rule(family: Family) -> str:
 
 
 def _worse(contest: Contest) -> str:
-    """The task at which most methods that compete are worse than ignoring the request, if half or more are."""
+    """The task on which the most competing methods are worse than ignoring the request, if at least half are."""
     worse, all_of = Counter[str](), Counter[str]()
     for family in contest.families:
         for row in (row for found in family.standings.values() for row in found.rows if row.kind == "run"):
@@ -60,7 +60,7 @@ def _worse(contest: Contest) -> str:
 
 
 def _savings(contest: Contest) -> str:
-    """The largest saving: the cheapest and the dearest method among those that attain nearly as much as a family's best."""
+    """The largest saving: the cheapest and the most expensive of the methods that attain nearly as much as a family's best."""
     best: tuple[float, str] | None = None
     for family in contest.families:
         ranked = [(method, found, flops) for method, found in _ranked(family) if (flops := family_cost(found))]

@@ -1,7 +1,7 @@
-"""The fits of one row: every seed's value, their median and the worst, and how many of them failed.
+"""The fits of one row: every seed's value, the median and the worst value, and how many fits failed.
 
-A method may succeed with one seed and fail with the next.  A mean of two kinds of fits describes neither, so the board shows
-the values next to it.
+A method may succeed with one seed and fail with the next.  A mean over both kinds of fits describes neither, so the board shows
+the values next to the mean.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Fits(NamedTuple):
     Attributes:
         values: the primary score of each seed, as (seed, value), in the score's own unit.
         shares: the same on the task's scale (0 the best constant answer, 1 real data); () if the task has no scale.
-        median, worst: of the values; the worst is the largest where lower is better.
+        median, worst: of the values; the worst is the largest value if lower is better.
         num_failed: fits that ended without a score, and fits that attained less than half of the share of the row's best fit
-            where that is at least one half.
-        num_fits: all of them.
+            if that share is at least one half.
+        num_fits: number of all fits.
     """
 
     values: tuple[tuple[int, float], ...]
@@ -49,7 +49,7 @@ def fits_of(values: Mapping[int, float], *, higher: bool, scale: Scale | None, c
     Args:
         values: primary score by seed.
         higher: whether higher is better.
-        scale: of the task; without one only fits that ended without a score have failed.
+        scale: scale of the task; without one, only fits that ended without a score count as failed.
         crashed: seeds whose run ended without a score.
     """
     if not values:

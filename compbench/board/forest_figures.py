@@ -1,7 +1,7 @@
 """The page's forest plots for a paper, as PDF and SVG per question, and a BibTeX entry; `board --figures` calls this module.
 
-A dot is a seed, a bar the 95 % interval; filled may be best, hollow is shown to be worse.  The tick is the best
-constant answer, which ignores the request, and the dashed line real data.  The same records give the same bytes.
+A dot is a seed, and a bar is the 95 % interval.  A filled dot may be best; a hollow dot is shown to be worse.  The tick is the
+best constant answer, which ignores the request; the dashed line is real data.  The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BEST, WORSE, INK = "#0d6b55", "#8a9199", "#17191c"
 WIDTH, LINE, FRAME = 3.4, 0.17, 0.9
-"""Inches: the width of a panel, the height of a method's line, and what a panel's title and axis take."""
+"""Inches: the width of a panel, the height of a method's line, and the height of a panel's title and axis together."""
 
 STYLE: object = {
     "font.size": 8,
@@ -64,7 +64,7 @@ def write_figures(view: View, folder: Path) -> tuple[Path, ...]:
 
 
 def needs_matplotlib() -> ModuleType:
-    """Matplotlib, set up to draw into files.  Raises CompbenchError: it is not installed."""
+    """Matplotlib, set up to draw into files.  Raises CompbenchError if it is not installed."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -74,7 +74,7 @@ def needs_matplotlib() -> ModuleType:
 
 
 def name_of(question: Question) -> str:
-    """The file name of a question without its ending: that of its picture, or its first task."""
+    """The stem of a question's file name: the stem of its picture, or its first task."""
     return question.asked.picture or question.answers[0].section.task
 
 
@@ -90,7 +90,7 @@ def _write(question: Question, folder: Path) -> list[Path]:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PDF and SVG under a path without its ending; return the files."""
+    """Write a figure as PDF and SVG; `stem` is the path without the suffix.  Return the files."""
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in NO_DATE]
     for path, metadata in zip(paths, NO_DATE.values(), strict=True):
         figure.savefig(path, metadata=metadata)

@@ -19,9 +19,9 @@ from compbench.store.sealed import PATTERN
 from compbench.system.files import Json
 
 READING_ORDER = ("standard", "paper", "quick", "smoke")
-"""Order of the presets: the published one comes first, then the presets that rank less and less."""
+"""Order of the presets: the published one comes first, then the others by decreasing importance."""
 SEALED = "sealed"
-"""This word stands in a section's `changed` where each method has a holdout drawn from its own code."""
+"""A section's `changed` contains this word if each method has a holdout drawn from its own code."""
 LONGEST, LONGEST_VARIANT = 120, 600
 """Largest number of characters of one setting in a row's variant, and of all settings together."""
 OF_THE_TASK = ("task", "data", "metrics")
@@ -43,7 +43,7 @@ class Section(NamedTuple):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Sorts sections: by task, then what a reader looks for first: `READING_ORDER`, the task as it is, its newest version."""
+        """Sort key of sections: by task, then `READING_ORDER`, then unchanged tasks first, then the newest version first."""
         changed = bool(self.changed), self.changed
         return self.task, READING_ORDER.index(self.preset), *changed, -self.task_version, self.source, self.fingerprint
 
@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
 
 def section_of(record: Record, catalogue: Catalogue) -> Section:
-    """The section that a record belongs to.  If the task is not installed, none of its settings is known to be the default."""
+    """The section that a record belongs to.  If the task is not installed, all of its settings count as changed."""
     spec = record.spec
     facts = catalogue.get(spec.task)
     changed = () if facts and _are_defaults(spec.task_settings, facts.settings) else _changed_settings(spec, facts)
@@ -121,7 +121,7 @@ Method = tuple[str, str, int]
 
 
 Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
-"""This maps the name and distribution of an installed method to its version and default settings."""
+"""A map from the name and distribution of an installed method to its version and default settings."""
 
 
 def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]], known: Defaults) -> dict[Method, str]:
@@ -129,8 +129,7 @@ def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]
 
     A method that was never run at its defaults is left out.  A record of another version may say that no setting was given; its
     settings are then that version's defaults.  Older records do not say so: if all runs of that version agree on a setting's
-    value,
-    that value is taken as its default.
+    value, that value is taken as its default.
     """
     found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
     plain: dict[Method, set[str]] = defaultdict(set)
@@ -169,7 +168,7 @@ def _agrees(settings: Mapping[str, Json], default: Mapping[str, Json]) -> bool:
 
 
 def variants(groups: Iterable[Group]) -> dict[Group, str]:
-    """What a row says next to its method's name: version, settings and origin where rows of the method differ."""
+    """The text next to a row's method name: version, settings and origin where rows of the method differ."""
     by_method: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
         by_method[group.method].append(group)
@@ -203,7 +202,7 @@ def _written(value: object) -> str:
 
 
 def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
-    """Record name -> parts of its code that differ from the newest record of its task or method, ("unknown",) if it names none.
+    """Record name -> parts of its code that differ from the newest record of its task or method; ("unknown",) without any parts.
 
     The board compares records with records, not with what is installed, so that the same records give the same board everywhere.
     """
@@ -223,7 +222,7 @@ def older_code(records: Iterable[Record]) -> dict[str, tuple[str, ...]]:
 def _place(record: Record, part: str) -> tuple[str, ...]:
     """The group of records in which a part must be the same.
 
-    A method may use other parts of ours on another task (`core`), and a CPU's record does not count what only GPUs run.
+    A method may use other parts of compbench on another task (`core`), and a CPU's record does not include GPU-only code.
     """
     own = () if part in OF_THE_TASK else (record.spec.method, record.plugin.distribution)
     return part, record.spec.task, "cpu" if record.spec.device_class == "cpu" else "gpu", *own

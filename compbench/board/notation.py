@@ -29,11 +29,11 @@ MARGINAL = frozenset({"fd_imagenet", "fd_judge", "fid", "fwd", "kid", "precision
 
 
 WORSE = "worse than ignoring the request"
-"""What is said of a score that is worse than the best constant answer's."""
+"""The remark on a score that is worse than the best constant answer's."""
 
 
 class Column(NamedTuple):
-    """A score's column; `detail` columns are shown on demand, `reason` says why a column is empty."""
+    """A score's column.  `detail` columns are shown on demand; `reason` says why a column is empty."""
 
     key: str
     title: str
@@ -83,7 +83,7 @@ def _title(key: str, split: str) -> str:
 
 
 def _is_detail(name: str, names: Sequence[str] | set[str]) -> bool:
-    """Whether a score refines another: accuracy_wall_hue refines accuracy, accuracy_seen_judge is a score of its own."""
+    """Whether a score refines another: accuracy_wall_hue refines accuracy, but accuracy_seen_judge is a separate score."""
     return not name.endswith("_judge") and any(name.startswith(f"{other}_") for other in names)
 
 
@@ -135,7 +135,7 @@ def duration(seconds: float | None) -> str:
 
 
 def open_ranks(rank: Rank | None) -> str:
-    """The ranks that the comparisons leave open, as in 1-3; one number if they leave none; "" without a rank."""
+    """The ranks that the comparisons leave open, as in 1-3; one number if they leave only one open; "" without a rank."""
     if rank is None:
         return ""
     return str(rank.best) if rank.best == rank.worst else f"{rank.best}-{rank.worst}"
@@ -256,7 +256,7 @@ def heading(section: Section, among: Sequence[Section]) -> str:
 
 
 def protocol(section: Section) -> str:
-    """The preset and its changes: a changed preset is not called by its name alone."""
+    """The preset and its changes; a changed preset must not be mistaken for the plain one."""
     return f"{section.preset} with {', '.join(map(clean, section.changed))}" if section.changed else section.preset
 
 

@@ -22,14 +22,14 @@ from compbench.store.format import clean
 from compbench.system.files import Json
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,199}")
-"""Pattern of a module's dotted name, so that no text of a record can become another path."""
+"""Pattern of a module's dotted name; any other text of a record could become an arbitrary path."""
 
 MOST_WORDS = 14
-"""Largest number of words that the first screen says of a method."""
+"""Largest number of words about a method on the first screen."""
 
 
 class MethodFacts(NamedTuple):
-    """What is known of a method besides its records; "" where unknown.
+    """Facts about a method that are not in its records; "" where unknown.
 
     Attributes:
         summary: its idea.
@@ -96,7 +96,7 @@ def _cell(family: Family, method: tuple[str, str]) -> dict[str, Json] | None:
 
 
 def default_contest(contests: Sequence[Contest]) -> int:
-    """The contest shown first: that with most ranked places, then most places, then preset `standard`; `smoke` comes last."""
+    """Index of the contest shown first: most ranked cells, then most cells, then preset `standard`; `smoke` comes last."""
 
     def place(index: int) -> tuple[object, ...]:
         contest = contests[index]

@@ -14,7 +14,7 @@ from compbench.store.format import clean
 from compbench.system.files import Json
 
 Places = Mapping[Section, tuple[str, tuple[BoardRow, ...]]]
-"""The page's board of a section, and its rows in the order of the page."""
+"""For each section, its board on the page, and its rows in the page's order."""
 
 
 def view_data(view: View, places: Places) -> dict[str, Json]:

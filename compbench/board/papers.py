@@ -37,13 +37,13 @@ LITERATURE = (
     ),
     Paper("coind", "CoInD", "CoInD: Enabling Logical Compositions in Diffusion Models", "https://arxiv.org/abs/2503.01145"),
 )
-"""The papers that tasks and figures come from; those of the first two have no public address that is known here."""
+"""The papers that tasks and figures come from; no public address of the first two is known here."""
 
 COLUMNS = ("paper", "table", "task", "method", "metric", "score", "mean", "std", "note")
 
 
 class PaperFigure(NamedTuple):
-    """One figure of a paper; `metric` is the paper's word, `score` the compbench score that it compares with."""
+    """One figure of a paper; `metric` is the paper's name for it, `score` the compbench score to compare it with."""
 
     paper: str
     table: str
@@ -57,7 +57,7 @@ class PaperFigure(NamedTuple):
 
 
 def read(path: Path | None) -> tuple[PaperFigure, ...]:
-    """Read `papers.csv`; no path, no figures.
+    """Read `papers.csv`; without a path there are no figures.
 
     Raises:
         CompbenchError: the file cannot be read, or a line of it is wrong; the message names the line.

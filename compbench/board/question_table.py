@@ -1,6 +1,6 @@
-"""The questions that the board's first screen answers: each is one task, or a few that ask one thing.
+"""The questions that the board's first screen answers: each is one task, or a few tasks that ask the same thing.
 
-A task of the suite that no question names has a question of its own, so a stranger's task is answered too.
+A task of the suite that no question names gets its own question, so a third-party task is answered too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Asked(NamedTuple):
 
     Attributes:
         title: a few words.
-        about: what was seen, and what is asked for.
+        about: what was seen in training, and what is requested.
         tasks: name of each task with a few words; a single task needs no words.
         picture: stem of its picture's file; "" without one.
     """
@@ -122,4 +122,4 @@ LABELS = {
     "centre unseen": "the middle of the picture is held out",
     "corner unseen": "a corner of the picture is held out",
 }
-"""What the few words of a question's task mean."""
+"""Explanations of the few words that name a task within a question."""

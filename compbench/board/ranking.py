@@ -1,17 +1,18 @@
 """Ranks of the rows of a table: which rows differ significantly over the seeds, and which ranks that leaves open.
 
 Runs of one seed share data order, noise and judge, so two rows are compared by their differences at equal seeds, by a t test
-with n - 1 degrees of freedom.  Three seeds alone say little of a difference's variance, so it borrows from the table's other
-pairs as far as these agree (the moderated t of Smyth 2004): with s_p^2 the variance of pair p on d_p degrees of freedom,
+with n - 1 degrees of freedom.  Three seeds alone say little about a difference's variance, so the estimate borrows from the
+table's other pairs as far as these agree (the moderated t of Smyth 2004).  With s_p^2 the variance of pair p on d_p degrees of
+freedom,
 
     s~_p^2 = (d_0 s_0^2 + d_p s_p^2) / (d_0 + d_p)        t_p = mean difference / (s~_p / sqrt(n)) on d_0 + d_p degrees
 
-d_0 and s_0^2 are those of the scaled inverse chi-squared law that the table's variances look drawn from: d_0 is large where all
-rows scatter alike, and near 0 where they do not.  Holm's correction holds the whole table at 5 %.
+d_0 and s_0^2 are the parameters of a scaled inverse chi-squared distribution that is fitted to the table's variances: d_0 is
+large if all rows have about the same variance, and near 0 if they do not.  Holm's correction holds the whole table at 5 %.
 
 Before the test, shares are transformed to arcsin sqrt(p), which stabilises their variance near 0 and 1; with n trials, their
-binomial variance 1 / 4n is a lower bound of a run's variance.  Positive scores without an upper end, such as distances, are
-transformed to logarithms.
+binomial variance 1 / 4n is a lower bound of a run's variance.  Positive scores without an upper bound, such as distances, are
+replaced by their logarithms.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Literal, NamedTuple
 from compbench.board.statistics import CONFIDENCE, digamma, holm, mean, p_value, sample_std, trigamma
 
 SAME = 1e-9
-"""Means whose relative difference is smaller than this are equal, so that float noise does not decide a rank."""
+"""Means with a smaller relative difference count as equal, so that float noise does not decide a rank."""
 
 BySeed = Mapping[int, float]
 PValues = dict[tuple[int, int], float]
@@ -70,8 +71,8 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
     Args:
         rows: values by seed, at least one row; a row's mean is over all of its seeds.
         higher: whether higher is better.
-        trials: trials of each run if values are shares of trials; math.inf for other shares, which have no binomial error; else
-            0.
+        trials: number of trials of each run if values are shares of trials; math.inf for other shares, which have no binomial
+            error; else 0.
         law: see `Law`.
     """
     return _ranks(rows, p_values(rows, trials=trials, law=law), higher=higher)
@@ -80,7 +81,7 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
 def ranks_and_best(
     rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law = "by value"
 ) -> tuple[list[Rank], list[bool]]:
-    """What `ranks` and `may_be_best` give for these rows; all pairs are tested once."""
+    """The results of `ranks` and `may_be_best` for these rows; each pair is tested only once."""
     found = p_values(rows, trials=trials, law=law)
     changed = stabilised(rows, trials=trials, law=law)
     return _ranks(rows, found, higher=higher), _may_be_best(changed, found, higher=higher)
@@ -104,7 +105,7 @@ def _ranks(rows: Sequence[BySeed], found: PValues, *, higher: bool) -> list[Rank
 
 
 def significant_pairs(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> set[tuple[int, int]]:
-    """Pairs of rows that differ significantly, as positions (i, j), i < j; if all rows are equal, 95 % of tables have none."""
+    """Pairs of rows that differ significantly, as positions (i, j), i < j; if all rows are equal, 95 % of tables have no pair."""
     return _significant(p_values(rows, trials=trials, law=law))
 
 
@@ -113,11 +114,11 @@ def _significant(found: PValues) -> set[tuple[int, int]]:
 
 
 def may_be_best(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law = "by value") -> list[bool]:
-    """Which rows may be the best: the set that keeps the true best (subset selection, as in Hsu's comparisons with the best).
+    """Which rows may be the best: a set that contains the true best (subset selection, as in Hsu's comparisons with the best).
 
-    A row leaves the set if some other row is better at one-sided 0.05 / (M - 1), by the moderated test of `p_values`: only
-    M - 1 comparisons are made of a row, so this needs less evidence than the ranks, which compare all M (M - 1) / 2 pairs.
-    With three seeds and spreads of up to 10 : 1 the set keeps the true best in at least 93 % of simulated tables
+    A row leaves the set if some other row is better at one-sided 0.05 / (M - 1), by the moderated test of `p_values`: each
+    row takes part in only M - 1 comparisons, so this needs less evidence than the ranks, which compare all M (M - 1) / 2 pairs.
+    With three seeds and spreads of up to 10 : 1 the set contains the true best in at least 93 % of simulated tables
     (`experiments/best_set.py`).  A row cannot exclude another with which it has fewer than two seeds in common.
 
     Args:
@@ -150,7 +151,7 @@ def p_values(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value"
 
 
 def stabilised(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> list[dict[int, float]]:
-    """Values on a scale on which rows scatter alike: arcsin sqrt of shares, log of positive scores, otherwise unchanged."""
+    """Values on a variance-stabilising scale: arcsin sqrt of shares, log of positive scores, otherwise unchanged."""
     if law == "as they are":
         return [dict(row) for row in rows]
     if trials:

@@ -141,7 +141,7 @@ def _paper_line(figure: PaperFigure) -> tuple[str, ...]:
 
 
 def exact(value: float | None) -> str:
-    """A number with six significant digits, which is more than any score has."""
+    """A number with six significant digits, more than the precision of any score."""
     return "" if value is None else f"{value:.6g}"
 
 

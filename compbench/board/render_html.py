@@ -1,6 +1,6 @@
-"""The board as one page: all data embedded as JSON, drawn by the page's own script; nothing is fetched.
+"""The board as one page: all data are embedded as JSON and drawn by the page's own script; nothing is fetched.
 
-Only pictures may lie outside the page, next to it, if the page is published with its records.
+Only pictures may lie outside of the page, if the page is published with its records.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Picture(NamedTuple):
 
 
 Pictures = Mapping[tuple[Section, str], Picture]
-"""Pictures are found by section and method."""
+"""Pictures by section and method."""
 
 
 class Surroundings(NamedTuple):
@@ -93,9 +93,9 @@ class Surroundings(NamedTuple):
 
     Attributes:
         contests: the matrix of methods by families, at each preset.
-        views: the questions and their answers, of each contest.
-        catalogue: what is known of tasks.
-        methods: what is known of methods, by name.
+        views: the questions and their answers, for each contest.
+        catalogue: facts about tasks.
+        methods: facts about methods, by name.
         records: address of the folder of records; "" if nothing links to it.
         files: the files next to the page.
         ladders: share attained against coverage.
@@ -128,7 +128,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         board: as `aggregate` gives it.
         figures: the papers' figures.
         pictures: sample grids; a file that is not a PNG is left out.
-        surroundings: what else is known.
+        surroundings: everything else that the page shows.
     """
     import jinja2
     import markupsafe
@@ -182,7 +182,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
 
 
 def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] | None:
-    """What a task asks.  A task under other settings gets no picture, because the picture shows its default settings."""
+    """Facts about a task.  A task with changed settings gets no picture, because the picture shows its default settings."""
     if known is None:
         return None
     other = any(entry.split("=")[0] in known.settings for entry in changed)
@@ -198,7 +198,7 @@ def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] |
 
 
 def embedded(data: object) -> object:
-    """JSON that is safe inside a script element: it contains no mark of HTML, whatever strings it holds."""
+    """JSON that is safe inside a script element: it contains no HTML markup, whatever its strings are."""
     import markupsafe
 
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
@@ -302,13 +302,13 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
 
 
 def _prefixed(names: Sequence[str]) -> list[str]:
-    """What the names begin with, then the rest of each."""
+    """The common prefix of the names, then the rest of each."""
     shared = os.path.commonprefix(names)  # noqa: RUF071  these are not paths
     return [shared, *(name.removeprefix(shared) for name in names)]
 
 
 def _heat(row: BoardRow) -> str:
-    """Percent of correct samples by cell, as "0,3:67 0,4:0", over all seeds, by the primary score and its twin on seen cells."""
+    """Percent of correct samples by cell, as "0,3:67 0,4:0", over all seeds, for the primary score and its twin on seen cells."""
     both = (row.primary, row.primary.replace("heldout", "seen"))
     found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
     return " ".join(f"{','.join(map(str, count.cell))}:{round(100 * count.right / count.n)}" for count in found if count.n)

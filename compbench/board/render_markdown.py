@@ -1,4 +1,4 @@
-"""Write the board as Markdown for code hosts: families, then one short table a task, and links for the rest."""
+"""Write the board as Markdown for code hosts: families, then one short table per task, and links for the rest."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ their protocol, their judge.
 def to_markdown(
     board: Board, figures: Sequence[PaperFigure], *, views: Sequence[View] = (), overall: str = "", chart: str = ""
 ) -> str:
-    """The whole board: for each task the protocol that a reader looks for first, and links to the others.
+    """The whole board: for each task a table of its main protocol, and links to the others.
 
     Args:
         board: as `aggregate` gives it.
         figures: the papers' figures.
-        views: the questions, which name tasks.
+        views: the questions, whose words name the tasks.
         overall: the tables over all families, as Markdown; they come first.
         chart: file of the decomposition chart; "" for none.
     """
@@ -139,6 +139,6 @@ def _shortened(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that stays text: it neither leaves its table cell nor becomes markup, HTML or a link."""
+    """Escape text, so that it neither leaves its table cell nor becomes markup, HTML or a link."""
     text = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
     return MARKS.sub(r"\\\1", text)

@@ -127,7 +127,7 @@ def _svg(one: Prices, top: int, *, title: str = "") -> str:
         labels.append((y(points[-1][1].mean) + 4, points[-1][0] + 8, f'fill="{colour}">{label}</text>'))
     free = 0.0
     for height, at, text in sorted(labels):
-        free = max(height, free + 12)  # labels stand below each other
+        free = max(height, free + 12)  # labels must not overlap
         parts.append(f'<text x="{at:.1f}" y="{free:.1f}" {text}')
     inside, said = "".join(parts), f"{escape(one.section.task)}: held-out score over shots"
     return (

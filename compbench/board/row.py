@@ -1,4 +1,4 @@
-"""The row of a board, which says what was found about a method under one protocol, and the board itself.
+"""The row of a board (the results of one method under one protocol) and the board itself.
 
 `aggregate` makes rows from records, `competition` ranks them and says which may be best, `verdict` sums up a task.
 """
@@ -40,23 +40,23 @@ class BoardRow(NamedTuple):
     """A method under one protocol.
 
     Attributes:
-        variant: what sets the row apart from others of its method: differing settings, version, precision.
+        variant: what distinguishes the row from others of its method: settings, version, precision.
         device: devices of its successful runs, as in "cpu" or "NVIDIA H200 and cpu"; the device with the most runs comes first.
-        kind: see `Kind`.  Rows of oracles, pooled silos, other training data and samples whose training was not observed are
+        kind: see `Kind`.  Oracles, rows with pooled silos or other training data, and samples whose training was not observed are
             references: they do not compete.
         seeds: seeds of the successful runs.
         statuses: number of runs by status.
         scores: cells by column; a column is a score's name, or name@vN for an outdated version of its metric.
         unavailable: reasons, by column.
         primary: the section's primary column.
-        codes: how many versions of the code the runs came from; a change that only GPUs run does not count for CPUs.
+        codes: how many versions of the code the runs came from; a change of GPU-only code does not count for CPUs.
         older: parts of the code that differ from those of newer records (`groups.older_code`).
-        other_judge: seeds whose distances use the features of another judge than most runs: their distances are compared in
-            floors (`Cell.relative`), and their kernel distance is left out.
+        other_judge: seeds whose distances use another judge's features than those of most runs: these distances are compared in
+            floors (`Cell.relative`), and the kernel distance is left out.
         threads: numbers of CPU threads that the runs had.
         unrecovered_spikes: loss spikes of its runs that did not recover, one phrase each.
         beyond: how its runs exceeded their budget or the method's declared steps, one phrase each.
-        untrained: kinds of conditions that were requested and hardly trained on, one phrase each.
+        untrained: kinds of conditions that were requested but hardly trained on, one phrase each.
         tuned: the study that chose its settings, if one study of `compbench tune` chose those of all its runs.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
@@ -65,15 +65,15 @@ class BoardRow(NamedTuple):
         group: all settings, budget and task settings.
         pooled: whether it had the data of all silos in one place: the centralised reference.
         pooled_steps: training steps of a pooled row, in units of one silo's steps; 0 where they are not known.
-        rank: rank by Holm's procedure over all pairs of the rows that compete; for the CSV.  Elsewhere `may_be_best` is shown.
+        rank: rank by Holm's procedure over all pairs of competing rows, shown only in the CSV; elsewhere `may_be_best` is shown.
         may_be_best: False where another row is significantly better (`ranking.may_be_best`); None for a row that is not
             eligible, and in a section that does not rank.
         recall: mean over its seeds of the recall on the primary score's split, divided by real data's recall with the same
             judge in the same run; None where the task scores none.
         draws_means: whether `recall` is below `competition.RECALL` (one half) on a task with several pictures per condition.
             The row then has no rank and is not eligible for first.
-        worse_than_constant: whether its mean is worse than the best constant answer's: worse than ignoring the request.
-        fits: the value of every seed, their median and the worst, and how many fits failed; None without a successful run.
+        worse_than_constant: whether its mean is worse than the best constant answer's, which ignores the request.
+        fits: the value of every seed, the median and the worst value, and how many fits failed; None without a successful run.
     """
 
     section: Section
@@ -125,7 +125,7 @@ class BoardRow(NamedTuple):
 
     @property
     def learns_nothing(self) -> bool:
-        """Whether its samples are real ones of the seen data: its score on seen combinations says nothing of learning."""
+        """Whether its samples are real samples of the seen data; its score on seen combinations then does not show learning."""
         return (self.method, self.group.distribution) in BASELINES
 
 
@@ -133,8 +133,8 @@ class Board(NamedTuple):
     """All rows, sorted by section, then by whether they may be best, then by rank.
 
     Attributes:
-        discriminability: how well each section separates its methods, where that is known.
-        verdicts: the verdict on each section's question, where its score has a scale.
+        discriminability: how well each section separates its methods, if known.
+        verdicts: the verdict on each section's question, if its score has a scale.
     """
 
     rows: tuple[BoardRow, ...]

@@ -4,11 +4,11 @@
     distances            share = log(zero / value) / log(zero / real)
 
 0 is the best answer that ignores the request, 1 is real data.  A share is not clipped: below 0 a method is worse than ignoring
-the request.  For an accuracy on held-out cells, the best constant answer is a picture of one of these cells, whose accuracy is
-1 / held-out cells.  For a distance, it is a sample of the seen data, as the method `constant` draws.  If the section has records
-of `constant`, they give the zero: their accuracy if it is larger than the stored zero, or their distance.
+the request.  For an accuracy on held-out cells, the best constant answer is a picture of one of these cells; its accuracy is
+1 / (number of held-out cells).  For a distance, it is a sample of the seen data, as the method `constant` draws.  If the section
+has records of `constant`, they give the zero: their accuracy if it is larger than the stored zero, or their distance.
 
-`real` is a mean or median over the section's own records: the accuracy's ceiling, or the distance's floor, which is the same
+`real` is a mean or median over the section's own records: the accuracy's ceiling, or the distance's floor, which is the
 distance between two real samples of the run's size.  Both ends are the same for every row and seed of a section, so a better
 score never has a lower share.  `experiments/board_scales.py` measures what `scales.json` stores.
 """
@@ -33,7 +33,7 @@ from compbench.registry.registry import Registry
 FILE = Path(__file__).with_name("scales.json")
 
 LEAST = 1e-3
-"""A distance below this part of the floor counts as this part, because 0 has no logarithm."""
+"""Distances are clipped from below at this fraction of the floor, because 0 has no logarithm."""
 
 
 class StoredScale(TypedDict):
@@ -88,7 +88,7 @@ def scale_of(task: str, primary: str, cells: Sequence[Cell], constant: Cell | No
 
 
 def zero_of(record: Record, score: Score) -> float | None:
-    """The score of the best answer that ignores the request; None if it is not known for what the record's task asked."""
+    """The score of the best answer that ignores the request; None if it is not known for the record's task settings."""
     known = scales().get(record.spec.task)
     if known is None or known["score"] != score.name or known["metric_version"] not in (None, score.metric_version):
         return None

@@ -1,4 +1,4 @@
-"""How much a method loses if it could not be tuned to its holdout: scores under the public and under a sealed pattern.
+"""How much a method's score drops if the method cannot be tuned to its holdout: public pattern against sealed pattern.
 
 drop = mean of the public runs - mean of the sealed runs,    interval by Welch's t at 95 %
 """
@@ -19,7 +19,7 @@ COLUMNS = ("task", "preset", "method", "public", "sealed", "drop", "low", "high"
 
 
 class Drop(NamedTuple):
-    """Public and sealed means of one method on one task, and their difference with its interval (None with one run of a side)."""
+    """Public and sealed means of one method on one task, and their difference with its interval (None if a side has one run)."""
 
     task: str
     preset: str

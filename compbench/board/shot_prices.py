@@ -5,10 +5,9 @@ zero shots, all scores read so that higher is better:
 
     worth = the smallest n with  mean_s (r_s(u(n)) - m_s) >= 0
 
-Its interval reaches from the first to the last n at which the 95 % interval of that mean, paired by seed
-(`comparison.paired_interval`), contains 0.  It assumes that scores are linear in u between the shots that were run.  The method
-and the reference have the
-same budget, and the shots of a cell are drawn as often as a seen cell's examples (`compbench.api.shots`).
+The interval of `worth` reaches from the first to the last n at which the 95 % interval of that mean, paired by seed
+(`comparison.paired_interval`), contains 0.  The method and the reference have the same budget, and the shots of a cell are drawn
+as often as a seen cell's examples (`compbench.api.shots`).
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from compbench.board.row import BoardRow
 from compbench.board.statistics import Interval, mean
 
 REFERENCE = "mono"
-"""The method by which a score is converted to examples: one network for whole conditions, which composes nothing."""
+"""The reference that converts a score to a number of examples: one network for whole conditions, which composes nothing."""
 STEPS = 200
-"""The ends of the interval are searched at this many points between two numbers of shots, and interpolated linearly."""
+"""Between two numbers of shots, the ends of the interval are searched at this many points and interpolated linearly."""
 
 Curve = Mapping[int, BoardRow]
 """A method's rows by their number of shots, increasing."""
@@ -38,9 +37,9 @@ class Worth(NamedTuple):
     """How many examples of each held-out cell composition without examples is worth.
 
     Attributes:
-        shots: number at which the reference reaches the score; None if it does not reach it with any number that was run.
-        interval: None for fewer than two seeds in common.  Its high end is None if the reference may stay below.
-        num_seeds: number of seeds in common.
+        shots: number of shots at which the reference reaches the score; None if no number that was run is enough.
+        interval: None for fewer than two common seeds; its high end is None if the reference may never reach the score.
+        num_seeds: number of common seeds.
     """
 
     shots: float | None
@@ -97,7 +96,7 @@ def _prices(section: Section, curves: Sequence[Curve]) -> Prices:
 
 
 def _size(curve: Curve) -> tuple[bool, int, int]:
-    """Orders several rows of the reference: its default settings first, then most shots, then most seeds."""
+    """Sort key of the reference's curves: default settings first, then most shots, then most seeds."""
     return all(row.kind == "run" for row in curve.values()), len(curve), sum(len(row.seeds) for row in curve.values())
 
 
@@ -109,7 +108,7 @@ def _shots_of(section: Section) -> tuple[int, Section]:
 
 
 def worth(row: BoardRow, reference: Curve) -> Worth | None:
-    """What a method's score at zero shots is worth in shots of the reference; None without a seed that all rows have.
+    """What a method's score at zero shots is worth in shots of the reference; None if no seed is common to all rows.
 
     Args:
         row: the method's row at zero shots.
@@ -147,12 +146,12 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
     grid = [a + (b - a) * k / STEPS for a, b in pairwise(places) for k in range(STEPS)] + [places[-1]]
     spans = {u: span(u) for u in grid}
     low = first_root(lambda u: spans[u].high, grid)
-    high = first_root(lambda u: -spans[-u].low, [-u for u in reversed(grid)])  # from the right: the last place that may be level
+    high = first_root(lambda u: -spans[-u].low, [-u for u in reversed(grid)])  # from the right: the last place with 0
     if low is None:
-        return Worth(None, (2 ** places[-1] - 1, None), len(seeds))  # below it everywhere
+        return Worth(None, (2 ** places[-1] - 1, None), len(seeds))  # the reference is below the score everywhere
     open_end = spans[places[-1]].low <= 0
     least = _count(low) or 0.0
-    most = max(least, 2**-high - 1) if high is not None else least  # without a root the reference is above it everywhere
+    most = max(least, 2**-high - 1) if high is not None else least  # without a root the reference is above the score everywhere
     return Worth(_count(level), (least, None if open_end else most), len(seeds))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PAPERS = "papers.csv"
 MATRIX = "matrix.json"
-"""File next to the records: the output of `compbench list --matrix --json`, from which the board says why a place is empty."""
+"""File next to the records: the output of `compbench list --matrix --json`, which tells why a cell of the board is empty."""
 
 PROFILES = "profiles"
 """Folder next to the records: the measurements of `compbench profile`."""
@@ -37,7 +37,7 @@ def rebuild(records: Path, output: Path, *, link: bool = False) -> tuple[tuple[P
     Args:
         records: folder of records, with their pictures next to them.
         output: where the board's files go.
-        link: the page links to the pictures next to the records instead of holding them.
+        link: the page links to the pictures next to the records instead of embedding them.
 
     Returns:
         the written files, and the files of records and levels that cannot be used.
@@ -60,9 +60,9 @@ def read(
     Args:
         records: folder of records, with their pictures next to them.
         output: folder of the page, from which its links are written.
-        link: the page refers to the pictures instead of holding them.
+        link: the page links to the pictures instead of embedding them.
         names: files of the records to read; None reads all.
-        hardware: part of the name of the machine whose speeds are shown; "" is the one with most measurements.
+        hardware: part of the name of the machine whose speeds are shown; "" means the machine with most measurements.
 
     Raises:
         CompbenchError: no measured machine, or more than one, has such a name.

@@ -1,6 +1,6 @@
-"""Means, spreads and intervals of a few seeds, and Student's t and Fisher's F, which SciPy computes.
+"""Means, spreads and intervals of a few seeds, and Student's t and Fisher's F from SciPy.
 
-A light process builds boards, so SciPy is imported only when the first number needs it.
+Boards are built in a process that should start fast, so SciPy is imported only when it is first needed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 from compbench.system.errors import CompbenchError
 
 CONFIDENCE = 0.95
-"""Confidence level of each interval of a board, and of a whole table of comparisons (Holm)."""
+"""Confidence level of each interval on a board, and family-wise level of a table of comparisons (Holm)."""
 
 MOST_FAILED = 0.4
-"""Intervals assume that at most this part of a method's fits fail."""
+"""Intervals assume that at most this share of a method's fits fail."""
 UNNOTICED = 0.1
-"""Intervals allow for a part of failed fits that goes unseen with this probability."""
+"""Intervals allow for a share of failed fits so large that it would go unseen with this probability."""
 
 
 class Interval(NamedTuple):
@@ -66,10 +66,10 @@ def interval(values: Sequence[float], trials: float = 0) -> Interval | None:
 
 
 def unseen(num_fits: int) -> float:
-    """The largest part of fits that may fail although none of `num_fits` did: min(0.4, 1 - 0.1^(1 / n)).
+    """Upper bound on the share of failing fits although none of `num_fits` failed: min(0.4, 1 - 0.1^(1 / n)).
 
-    If a larger part than 1 - 0.1^(1 / n) failed, nine of ten samples of n fits would show a failed one.  More than two fifths is
-    not allowed for.
+    If a larger share than 1 - 0.1^(1 / n) failed, at least nine of ten samples of n fits would show a failed one.  Shares above
+    0.4 are not allowed for.
     """
     return min(MOST_FAILED, 1 - math.exp(math.log(UNNOTICED) / num_fits))
 
@@ -77,10 +77,11 @@ def unseen(num_fits: int) -> float:
 def reaching(found: Interval, centre: float, num_fits: int, failed: float) -> Interval:
     """Widen the interval of a mean by how far failed fits that were not observed could pull the mean.
 
-    Student's interval assumes that fits scatter evenly.  If a tenth to a third of them fail, three fits often show no failed one,
-    and then it covers the mean in half to three quarters of cases.  The wider interval also contains (1 - q) mean + q failed,
-    q = `unseen`(n).  It assumes that at most a third of the fits fail, with a margin, and that a failed fit is no worse than
-    `failed`; for such mixtures it covers the mean in at least 90 % of cases with three seeds or more (`experiments/best_set.py`).
+    Student's interval assumes that fits vary evenly.  If a tenth to a third of them fail, three fits often show no failed one,
+    and then the interval covers the mean in only half to three quarters of cases.  The wider interval also contains
+    (1 - q) mean + q failed, q = `unseen`(n).  It assumes that at most a third of the fits fail, with a margin, and that a failed
+    fit is no worse than `failed`; for such mixtures it covers the mean in at least 90 % of cases with three seeds or more
+    (`experiments/best_set.py`).
 
     Args:
         found: interval by Student's t.
@@ -101,7 +102,7 @@ def wilson(share: float, trials: float) -> Interval:
 
 
 def holm(p_values: Sequence[float], alpha: float = 1 - CONFIDENCE) -> list[bool]:
-    """Which hypotheses are rejected if any true one may be rejected with probability `alpha` at most, in any case.  Holm 1979.
+    """Which hypotheses are rejected if the probability of rejecting any true one is at most `alpha`.  Holm 1979.
 
     The hypothesis of the k-th smallest of m p values is rejected if it and all smaller ones satisfy p_(k) <= alpha / (m - k + 1).
     The hypotheses may depend on each other.

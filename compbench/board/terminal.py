@@ -39,14 +39,14 @@ from compbench.store.format import clean
 from compbench.system.errors import suggest
 
 NAME, LABEL, NAMED = 24, 100, 3
-"""Largest number of characters of a method's name, and of a column's label, and of methods that a line names."""
+"""Largest number of characters of a method's name and of a column's label, and largest number of methods that a line names."""
 
 GAP, LEAST = "  ", 8
 """What separates columns, and the least width to which a column is narrowed."""
 
 
 def overview(view: View, contest: Contest | None = None, width: int = 0) -> str:
-    """One row for each task: methods that may be best, the first one's score, the cheapest, the verdict; then findings.
+    """One row for each task: methods that may be best, the score of the first, the cheapest, the verdict; then findings.
 
     The table is at most `width` characters wide; 0 is no limit.
     """
@@ -73,7 +73,7 @@ def overview(view: View, contest: Contest | None = None, width: int = 0) -> str:
 
 
 def _verdicts(view: View) -> list[str]:
-    """What the verdicts of a view mean."""
+    """The meanings of the verdicts in a view."""
     met = {answer.verdict for _, answer in view.answers()}
     return [f"{word}: {meaning}." for word, meaning in MEANINGS.items() if word in met]
 
@@ -111,7 +111,7 @@ def task_board(board: Board, task: str, width: int = 0) -> str:
     """The boards of one task: rank, score next to that of real data, interval, cost, seeds; tables of at most `width` characters.
 
     Raises:
-        CompbenchError: no record is of such a task.
+        CompbenchError: there is no record of such a task.
     """
     sections = by_section(board.rows)
     chosen = {section: rows for section, rows in sections.items() if section.task == task}
@@ -136,7 +136,7 @@ def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section
 
 
 def _marks(rows: Sequence[BoardRow]) -> list[str]:
-    """The rows whose fits failed, and those that are worse than ignoring the request, a line for each such mark."""
+    """One line for the rows whose fits failed, and one for those that are worse than ignoring the request."""
     found: dict[str, list[str]] = {}
     for row in rows:
         marks = [row.fits.words if row.fits and row.kind != "ablation" else "", WORSE if row.worse_than_constant else ""]

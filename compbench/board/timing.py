@@ -1,4 +1,4 @@
-"""What a row costs: speeds come from `compbench profile` alone, other costs from the row's runs."""
+"""The costs of a row: speeds come only from `compbench profile`, other costs from the row's runs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ class Timing(NamedTuple):
 
     Attributes:
         hardware: the machine of the profile; "" without a profile.
-        clean: whether the profile was measured alone on the machine; if not, its speeds are lower bounds.
-        remark: "of other code" than the row's runs on that device, "measured version N on TASK" of the same kind, or "".
-        num_runs: number of runs behind `seconds`: those on the machine type with the most runs.
+        clean: whether no other process used the machine during the profile; if not, its speeds are lower bounds.
+        remark: "of other code" if the row's runs on that device had other code, "measured version N on TASK" for a task of the
+            same kind, or "".
+        num_runs: number of runs behind `seconds`; they are those on the machine type with the most runs.
         latency_p50_ms, latency_p95_ms: latency of a request of one sample.
         seconds: mean duration of a whole run, including the full cost of a shared fit; None if all runs were resumed.
         shared: whether some of these runs loaded a shared fit.
         train_flops, sample_flops: FLOPs of the whole fit, over all silos, and of one sample.
-        train_steps: of the whole fit, over all silos, stages and rounds.
+        train_steps: training steps of the whole fit, over all silos, stages and rounds.
         silos: what the silos sent, received and computed.
     """
 
@@ -59,13 +60,13 @@ class Timing(NamedTuple):
     train_steps: float | None = None
 
     def flops(self, samples: int) -> float | None:
-        """FLOPs of training and so many samples; None where one of these is not known."""
+        """FLOPs of training and of `samples` samples; None where one of these is not known."""
         if self.train_flops is None or self.sample_flops is None:
             return None
         return self.train_flops + samples * self.sample_flops
 
     def wall_seconds(self, samples: int) -> float | None:
-        """Seconds that training and so many samples take on `hardware`: steps / (steps/s) + samples / (samples/s).
+        """Seconds that training and `samples` samples take on `hardware`: steps / (steps/s) + samples / (samples/s).
 
         None where one of these is not known.  A fit without steps takes no time here.
         """
@@ -127,9 +128,9 @@ def loaded_shared_fit(record: Record) -> bool:
 
 
 def charged_seconds(record: Record) -> float | None:
-    """Seconds of a whole run; one that loaded a shared fit is charged what that fit took when it was made.
+    """Seconds of a whole run; a run that loaded a shared fit is charged the seconds that the fit took.
 
-    None for a run that was resumed: its record has the seconds of the last process alone.
+    None for a run that was resumed, because its record has only the seconds of the last process.
     """
     if record.resumed:
         return None
@@ -137,7 +138,7 @@ def charged_seconds(record: Record) -> float | None:
 
 
 def train_steps(record: Record) -> int:
-    """Training steps of the whole fit, over all silos, stages and rounds; the budget's where the record did not count them."""
+    """Training steps of the whole fit, over all silos, stages and rounds; the budget's if the record did not count them."""
     profile = record.profile
     if profile.train_steps is not None:
         return profile.train_steps
@@ -157,7 +158,7 @@ def train_flops(record: Record) -> float | None:
 
 
 def pooled_steps(records: Sequence[Record]) -> float:
-    """Largest number of a silo's step budgets that a run spent on pooled data; 0 if no record reports any."""
+    """Largest number of a run's training steps on pooled data, in units of a silo's step budget; 0 if no record reports any."""
     taken = [(record.profile.train_steps or 0) / record.spec.budget.train_steps for record in records if record.pooled_silos]
     return max(taken, default=0.0)
 
@@ -182,6 +183,6 @@ def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
 
 
 def _machine(record: Record) -> str:
-    """Seconds are averaged only over equal values of this: a GPU's name, or a CPU model with its number of threads."""
+    """The machine type over which seconds may be averaged: a GPU's name, or a CPU model with its number of threads."""
     where = record.environment
     return record.spec.device_class if record.spec.device_class != "cpu" else f"{where.cpu}, {where.threads}"

@@ -1,14 +1,14 @@
-"""What is known of a task's question, in one word: solved, open, unsolved, not learnt, or draws means.
+"""The verdict on a task's question, in one word: solved, open, unsolved, not learnt, or draws means.
 
-The word is about the rows that compete.  A *candidate* is a row that may be best (`ranking.may_be_best`) and does not draw means;
-where the task does not rank, every row that competes and does not draw means is one.  The first of these that is true counts:
+The word is about the competing rows.  A *candidate* is a row that may be best (`ranking.may_be_best`) and does not draw means;
+if the task does not rank, every competing row that does not draw means is a candidate.  The first word that applies counts:
 
-    not learnt    no row that competes and learns has 0.9 of the ceiling on *seen* combinations: the table ranks learning, not
-                  composing, and the task is no part of a family's order
-    draws means   by the score alone, every row that may be best draws means: only they reach it
+    not learnt    no competing row that learns has 0.9 of the ceiling on *seen* combinations: the table ranks learning, not
+                  composing, and the task does not count for its family
+    draws means   by the score alone, every row that may be best draws means
     solved        some candidate attains 0.9 of the way from the best constant answer to real data, and none of its fits failed
     unsolved      no candidate attains half of that way
-    open          all else
+    open          otherwise
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ MEANINGS: dict[str, str] = {
 """The meaning of each verdict, as the page, the terminal and docs/boards.md print it."""
 
 LEARNT = 0.9
-"""Part of the ceiling on seen combinations that some row must have, so that a task counts as learnt."""
+"""A task counts as learnt if some row reaches this share of the ceiling on seen combinations."""
 SOLVED = 0.9
-"""Least mean share attained of a row that solves a task."""
+"""Smallest mean share attained with which a row solves a task."""
 HALF = 0.5
-"""Largest mean share attained by which a task is unsolved."""
+"""A task is unsolved if no candidate attains this mean share."""
 
 
 class Candidate(NamedTuple):
-    """What a verdict needs of a row: its mean share attained, and whether one of its fits failed."""
+    """The facts of a row that a verdict needs: its mean share attained, and whether one of its fits failed."""
 
     share: float
     failed: bool
@@ -48,12 +48,12 @@ class Verdict(NamedTuple):
 
     Attributes:
         word: see the module.
-        best: labels of the rows that may be best, the best mean first; they draw no means.  Empty where the task does not rank.
+        best: labels of the rows that may be best and do not draw means, the best mean first; empty if the task does not rank.
         by_score: label of the row with the best mean whether or not it draws means; "" without one.
         num_rows: how many rows compete.
-        learnt: the largest part of the ceiling on seen combinations of a row that learns; None without such a ceiling.
+        learnt: the largest share of the ceiling on seen combinations that a row that learns reaches; None without such a ceiling.
         zero, real: the scores of the best constant answer and of real data.
-        log: whether shares are of logarithms, as of distances.
+        log: whether shares are computed from logarithms, as for distances.
     """
 
     word: Word

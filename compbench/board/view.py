@@ -28,10 +28,10 @@ SAMPLES = 10_000
 """A cost includes the training and this number of samples."""
 
 COMPANIONS = {False: ("factored", "mono"), True: ("fedflow", "dcfm-b")}
-"""Methods to rank a lone method with: where the data lie in one place, and in silos."""
+"""Methods to run next to a single method so that it can be ranked: for data in one place (False), and in silos (True)."""
 
 State = Literal["best", "worse", "means", "unranked", "reference", "failed"]
-"""An entry's place in its table: see `Entry`."""
+"""State of an entry: see `Entry`."""
 STATE_WORDS: dict[State, str] = {
     "best": "may be best",
     "worse": "shown to be worse",
@@ -40,7 +40,7 @@ STATE_WORDS: dict[State, str] = {
     "reference": "reference",
     "failed": "failed",
 }
-"""The states as a reader is told them, on the page, in the terminal and in docs/boards.md."""
+"""The states in words, for the page, the terminal and docs/boards.md."""
 
 
 class Entry(NamedTuple):
@@ -50,13 +50,13 @@ class Entry(NamedTuple):
         state: `best` may be the best; `worse` is shown to be worse than another; `means` draws means and is not eligible for
             first; `unranked` has too few seeds; `reference` does not compete; `failed` has no score.
         shares: share of the way from the best constant answer (0) to real data (1), by seed.
-        share: their mean; None where the task has no scale.
+        share: mean of `shares`; None where the task has no scale.
         low, high: ends of the 95 % interval of the score, as shares.
         seen: the same share of seen combinations; None where it is not known.
         score: the score in words.
         interval: the 95 % interval's ends in the unit of the score, as in 20-94; "" without one.
         cost: FLOPs of the training and of `SAMPLES` samples; None where they are not known.
-        seconds: what these take on the machine that was profiled; None where that is not known.
+        seconds: duration of the training and of these samples on the profiled machine; None where that is not known.
         notes: other facts that a reader must know.
     """
 
@@ -91,7 +91,7 @@ class Crossing(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Why the tests, which compare seed by seed, part them so."""
+        """Why the tests, which compare seed by seed, keep one and exclude the other."""
         name = self.kept.row.method
         if len(self.kept.shares) < len(self.out.shares):
             why = f"{name} has fewer seeds"
@@ -106,10 +106,10 @@ class Answer(NamedTuple):
     """A task's entries, best first.
 
     Attributes:
-        label: a few words that tell the task from others of its question.
+        label: a few words that distinguish the task from others of its question.
         verdict: one word; "" if the score has no scale.
         real: the score of real data in words.
-        unit: what stands over the scores, and what that means.
+        unit: head of the column of scores, and what it means.
     """
 
     section: Section
@@ -131,7 +131,7 @@ class Answer(NamedTuple):
 
     @property
     def furthest(self) -> Entry | None:
-        """The entry with the largest mean share among those that may be best; None if the verdict is of no share."""
+        """The entry with the largest mean share among those that may be best; None if the verdict does not depend on a share."""
         known = (
             [entry for entry in self.best if entry.share is not None] if self.verdict in ("solved", "open", "unsolved") else []
         )
@@ -139,16 +139,17 @@ class Answer(NamedTuple):
 
     @property
     def way(self) -> str:
-        """How much of the way from ignoring the request to real data the furthest goes: 67 %; "" without one.
+        """How much of the way from ignoring the request to real data the furthest entry goes, as in 67 %; "" without one.
 
-        It is rounded down, so that it agrees with the verdict.  Beyond real data, where a score can lie by chance, it is 100 %.
+        It is rounded down, so that it agrees with the verdict.  A score can exceed that of real data by chance; it then counts as
+        100 %.
         """
         found = self.furthest
         return "" if found is None else f"{min(100, math.floor(100 * (found.share or 0.0) + 1e-9))} %"
 
     @property
     def verdict_words(self) -> str:
-        """The verdict, and how far the furthest goes: open 67 %."""
+        """The verdict, and how far the furthest entry goes, as in open 67 %."""
         return f"{self.verdict} {self.way}".strip()
 
     @property
@@ -164,7 +165,7 @@ class Answer(NamedTuple):
 
     @property
     def crossing(self) -> Crossing | None:
-        """The worst method that may be best and the best that may not, if the second has the better mean."""
+        """The worst entry that may be best and the best entry that may not, if the second has the better mean."""
         out = [entry for entry in self.competing if entry.state == "worse" and entry.share is not None]
         kept = [entry for entry in self.best if entry.share is not None]
         if not out or not kept:
@@ -191,7 +192,7 @@ class Question(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How long a TFLOP takes: `seconds`, the median over methods that were timed on `hardware`."""
+    """Duration of one TFLOP: `seconds` is the median over methods that were timed on `hardware`."""
 
     seconds: float
     hardware: str
@@ -254,7 +255,7 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
     """Entries of a section's rows except ablations; rows that may be best come first.
 
     Args:
-        label: a few words that tell the task from others of its question.
+        label: a few words that distinguish the task from others of its question.
         word: the verdict.
     """
     scale = scale_of_rows(rows)
@@ -312,7 +313,7 @@ def verdict(board: Board, section: Section) -> str:
 
 
 def rank_commands(answer: Answer, preset: str, *, silos: bool) -> tuple[str, ...]:
-    """Commands that give two methods of a task three seeds each, so that they rank; () where methods rank already."""
+    """Commands that run three seeds of each of two methods of a task, so that they rank; () where methods rank already."""
     if answer.competing:
         return ()
     ran = [entry.row.method for entry in answer.entries if entry.row.kind == "run"]
@@ -378,7 +379,7 @@ def _bare(words: str) -> str:
 
 
 def unit_words(cell: Cell) -> tuple[str, str]:
-    """What stands over a column of primary scores, and what it means."""
+    """The head of a column of primary scores, and what it means."""
     if cell.direction == "lower":
         points = "sliced Wasserstein distance to real points, in units of their coordinates"
         what = points if "sw2" in cell.name else f"{cell.name.replace('_', ' ')} between generated and real samples"
