@@ -1,6 +1,6 @@
-"""What the pictures of a run show, in words: a picture of samples has no words for its rows.
+"""Captions of a run's pictures, because the pictures of samples themselves have no labels.
 
-Only the pictures of our own tasks are described: what a task of another package draws is not known here.
+Only the pictures of our own tasks have captions: what a task of another package draws is not known here.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SAMPLES = {
     "planning": "executed plans from each source to each destination; a bold frame marks what was never trained on",
     "constraints": ANSWERS,
 }
-"""What the picture `samples` shows, by family of the task."""
+"""Captions of the picture `samples`, by family of the task."""
 MODES = "generated points in the colour of the requested mode; a ring lies at 3 sigma around each mode, bold if held out"
 OTHERS = {
     HELDOUT: "each held-out combination once: real above generated",
     FILM: "one held-out combination at a step of the training",
     "landscape": "error at each position; those within the outline are held out",
 }
-"""What other pictures show, by the start of their names."""
+"""Captions of other pictures, by the start of their names."""
 
 
 def caption(record: Record, artifact: str = "samples.png") -> str:

@@ -1,6 +1,6 @@
 """The facts in a picture of cells: which cell each of its tiles shows, stored in a text chunk of the PNG.
 
-Tile i has column i mod `columns`; in each block of rows the real pictures stand above the generated ones, if there are any.
+Tile i is in column i mod `columns`; in each block of rows the real pictures, if any, are above the generated ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compbench.api.schemas import Frozen
 
 PNG = b"\x89PNG\r\n\x1a\n"
 KEYWORD = b"compbench\0"
-"""The text chunk with the facts starts with this keyword."""
+"""Keyword at the start of the text chunk with the facts."""
 HELDOUT, FILM = "heldout", "film"
 """Names of the pictures of every held-out cell (`heldout-1.png`, ...), and of one cell during training (`film-500.png`, ...)."""
 MOST_CELLS, MOST_SIDE = 512, 512
@@ -47,7 +47,7 @@ def film_at(step: int) -> str:
 
 
 def with_facts(png: bytes, facts: CellPicture) -> bytes:
-    """A PNG with the facts in a text chunk behind its header."""
+    """A PNG with the facts in a text chunk after its header."""
     text = KEYWORD + facts.model_dump_json().encode("ascii")
     chunk = struct.pack(">I", len(text)) + b"tEXt" + text + struct.pack(">I", zlib.crc32(b"tEXt" + text))
     end = len(PNG) + 12 + 13  # the signature, and IHDR: length, name, 13 bytes, checksum

@@ -1,10 +1,10 @@
 """Kinds of conditions that a fit was trained on and that its samples request: counts in a record's notes, and phrases.
 
-counted trained_null, trained_single, ...    training examples whose condition was of the kind, as the loss compared it with data
-counted asked_null, asked_single, ...        evaluations of the network for one sample at conditions of the kind
+counted trained_null, trained_single, ...    training examples on whose condition of this kind the loss regressed
+counted asked_null, asked_single, ...        evaluations of the network for one sample at conditions of this kind
 
 A kind is the number of factors with a value: all ("whole"), none ("null"), one ("single"), two ("pair"), all but one
-("all_but_one"), or another number ("some"); the first that fits counts.  A method with its own loss has no counts of training,
+("all_but_one"), or another number ("some"); the first that fits counts.  A method with its own loss has no training counts,
 unless it reports the conditions that it regresses on (`compbench.regressed`).
 """
 
@@ -29,14 +29,14 @@ KINDS = {
 """Each kind, and its name in text."""
 
 RARE = 1e-3
-"""A kind that has a smaller share of the training examples was hardly trained on."""
+"""A kind of condition with a smaller share of the training examples counts as hardly trained on."""
 
 LEAST_EXAMPLES = 1_000
 """With fewer counted examples, missing kinds are not reported."""
 
 
 def kind_of(num_given: int, num_factors: int) -> str:
-    """The kind of a condition that gives a value to `told` of F factors."""
+    """The kind of a condition that gives a value to `num_given` of `num_factors` factors."""
     if num_given == num_factors:
         return "whole"
     names = {0: "null", 1: "single", 2: "pair"}
@@ -53,13 +53,13 @@ def by_kind(counts: Sequence[float]) -> dict[str, float]:
 
 
 def noted(trained: Sequence[float], requested: Sequence[float]) -> dict[str, float]:
-    """A record's notes from counts n_0 ... n_F of both; () means that nothing was counted."""
+    """A record's notes from the counts n_0 ... n_F of training and of sampling; () means that nothing was counted."""
     parts = {"trained": by_kind(trained), "asked": by_kind(requested)}
     return {f"{PREFIX}{name}_{kind}": float(count) for name, own in parts.items() for kind, count in own.items()}
 
 
 def untrained(trained: Mapping[str, float], requested: Mapping[str, float]) -> dict[str, float]:
-    """Kinds that samples request and the fit hardly saw, with their counts in training; {} if either was not counted."""
+    """Kinds that samples request but that the fit hardly saw, with their training counts; {} if either was not counted."""
     total = sum(trained.values())
     if total < LEAST_EXAMPLES:
         return {}
@@ -73,7 +73,7 @@ def of_record(record: Record, name: str) -> dict[str, float]:
 
 
 def in_words(record: Record) -> tuple[str, ...]:
-    """What a run was trained on and asked for, one phrase each; () for a record without these counts."""
+    """The kinds of conditions that a run was trained on and requested, one phrase each; () for a record without these counts."""
     trained, requested = of_record(record, "trained"), of_record(record, "asked")
     if not requested and not trained:
         return ()
@@ -82,7 +82,7 @@ def in_words(record: Record) -> tuple[str, ...]:
 
 
 def untrained_in_words(records: Iterable[Record]) -> tuple[str, ...]:
-    """What a row's samples request and its fits hardly saw, one phrase per kind: "asked at NULL, trained on 0 of 211,200"."""
+    """Kinds that a row's samples request but its fits hardly saw, a phrase each: "asked at NULL, trained on 0 of 211,200"."""
     counts: dict[str, list[tuple[float, float]]] = {}
     for record in records:
         trained = of_record(record, "trained")

@@ -4,15 +4,15 @@ counted optimiser_steps, counted examples                what the fit took
 counted granted_steps, counted granted_examples          what the budget grants
 counted reported_steps                                   what the method reported about its steps
 counted early_steps, counted early_examples, counted early_backward_passes
-                                                         what was used before the fit began, also by the plugin's import
+                                                         what was used before the fit began, including the plugin's import
 counted earlier_steps, ..._examples, ..._backward_passes
-                                                         what earlier processes of a resumed run took, by its checkpoints
-counted backward_passes, counted granted_backward_passes what the fit took, and the budget's steps at the passes of a probed step
-counted late_steps, counted late_examples                what was used after the fit, in `sample`, which is granted none
-counted late_backward_passes                             passes beyond what such requests take in the probe
+                                                         what earlier processes of a resumed run took, from its checkpoints
+counted backward_passes, counted granted_backward_passes what the fit took, and the budget's steps x passes of a probed step
+counted late_steps, counted late_examples                what was used after the fit, in `sample`, where nothing is granted
+counted late_backward_passes                             passes beyond those that such requests take in the probe
 counted extension_steps, ..._examples, ..._backward_passes
-                                                         the second stage's, and the same names with `granted_`
-counted evaluations                                      evaluations of the network per sample, if products show them
+                                                         what the second stage took; with `granted_`, what it is granted
+counted evaluations                                      evaluations of the network per sample, if matrix products show them
 counted beyond_budget                                    1 or 0
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 PREFIX = "counted "
 
 SLACK = 1.25
-"""Counted evaluations may exceed the declared ones by this factor: work done once per request counts for each of its rows."""
+"""Counted evaluations may exceed the declared ones by this factor, because work done once per request is spread over its rows."""
 
 
 AGAIN = 2.0
-"""A resumed run may take this many times its budget, because work after a checkpoint is repeated."""
+"""All processes of a resumed run may together take this many times the budget, because work after a checkpoint is repeated."""
 WORDS = {"steps": "optimiser steps", "examples": "examples drawn", "backward_passes": "backward passes"}
-"""What is counted, by the part of its name after a prefix, as in `granted_steps`."""
+"""The counted quantities in words, by the part of a count's name after its prefix, as in `granted_steps`."""
 TAKEN, KINDS = ("optimiser_steps", "examples", "backward_passes"), tuple(WORDS)
 """Names of a fit's counts, and the corresponding names after a prefix."""
 
@@ -94,7 +94,7 @@ def _listed(counts: Mapping[str, float], prefix: str) -> str:
 
 
 def evaluations_excess(found: float | None, declared: int | None) -> str:
-    """How many more evaluations a sample takes than was declared; "" if none."""
+    """How many evaluations a sample takes if they exceed the declared number; "" otherwise."""
     if found is None or declared is None or found <= SLACK * declared + 0.5:
         return ""
     return f"about {found:.0f} evaluations of the network for a sample, of which {declared} were declared"
@@ -117,7 +117,7 @@ def excess(counts: Mapping[str, float], declared: int | None) -> tuple[str, ...]
 
 
 def noted(counts: Mapping[str, float], declared: int | None) -> dict[str, float]:
-    """Counts as notes of a record, with whether they exceed the budget; empty if compbench did not see the fit."""
+    """Counts as notes of a record, and whether they exceed the budget; empty if compbench did not observe the fit."""
     beyond = float(bool(counts and excess(counts, declared)))
     return {PREFIX + name: value for name, value in {**counts, "beyond_budget": beyond}.items()} if counts else {}
 
@@ -129,7 +129,7 @@ def counted(record: Record) -> dict[str, float]:
 
 
 def in_words(record: Record) -> tuple[str, ...]:
-    """What a run took and what its budget grants or its method declares, one phrase each; () for a record without counts."""
+    """Each quantity that a run took, next to what its budget grants or its method declares, as phrases; () without counts."""
     counts, found = counted(record), []
     for what, name, granted in (
         ("optimiser steps", "optimiser_steps", "granted_steps"),
@@ -151,7 +151,7 @@ def in_words(record: Record) -> tuple[str, ...]:
 
 def beyond_budget(record: Record) -> tuple[str, ...]:
     """What a run took beyond its budget, or beyond what its method declares, one phrase each; () if nothing."""
-    if not record.notes.get(f"{PREFIX}beyond_budget"):  # most records, known without their other counts
+    if not record.notes.get(f"{PREFIX}beyond_budget"):  # most records end here, without a look at other counts
         return ()
     counts = counted(record)
     if "granted_steps" not in counts:  # the record has no more detail

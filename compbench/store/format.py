@@ -22,13 +22,13 @@ MAX_RECORD_BYTES = 4 * 2**20
 MAX_NESTING = 201
 """Greatest depth of nested lists and objects, as in pydantic's reader; the limit of Python's reader depends on the free stack."""
 DIGEST = b'\n "digest": "'
-"""The line with the digest begins like this.  No string of a record holds a line break, and no nested name begins a line."""
+"""The line with the digest begins like this.  It is unique: no string has a line break, and no nested name begins a line."""
 INDENTED = 8
 """The last format with one line per nested value, in which a cell of a heat map took five lines."""
 FIELDS_SINCE = 8
-"""The oldest format that is read without a migration.  An optional new field leaves it as it is; any other change raises it."""
+"""The oldest format that is read without a migration.  A new optional field does not raise this number; any other change does."""
 PRESENT = re.compile(rf'\n "format": ({"|".join(map(str, range(FIELDS_SINCE, RECORD_FORMAT + 1)))}),'.encode())
-"""A record with such a line has today's fields."""
+"""Pattern of the format line of a record that has today's fields."""
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]+")
 """Control characters, line separators, and marks that reorder or hide text; they are removed from a record's text."""
@@ -41,7 +41,7 @@ Raw = dict[str, Json]
 
 
 def _with_experts_counted(raw: Raw) -> Raw:
-    """Format 3 counted no weight of stacked experts, so how many parameters their mixtures had is not known."""
+    """Format 3 did not count the weights of stacked experts, so the number of parameters of such mixtures is not known."""
     profile, spec = raw.get("profile"), raw.get("spec")
     method = spec.get("method") if isinstance(spec, dict) else None
     if method in ("ddm", "dfd", "dcfm-a") and isinstance(profile, dict):
@@ -50,7 +50,7 @@ def _with_experts_counted(raw: Raw) -> Raw:
 
 
 def _with_code(raw: Raw) -> Raw:
-    """Format 5 had no commit and called the sandbox a fence.  A share of the peak above 1 is impossible and is dropped."""
+    """Format 5 had no commit, and named the sandbox "fence".  A share of the peak above 1 is impossible and is dropped."""
     environment, profile = raw.get("environment"), raw.get("profile")
     if isinstance(environment, dict) and "fence" in environment:
         raw["environment"] = {("sandbox" if name == "fence" else name): value for name, value in environment.items()}
@@ -62,16 +62,16 @@ def _with_code(raw: Raw) -> Raw:
 
 
 MIGRATIONS: dict[int, Callable[[Raw], Raw]] = {
-    2: dict,  # 3, 5, 7 and 8 say more (sandbox, other processes, samples alone, losses), which is not known of older records
+    2: dict,  # 3, 5, 7, 8 add facts (sandbox, other processes, samples only, losses) that are not known of older records
     3: _with_experts_counted,
     4: dict,
     5: _with_code,
     6: dict,
     7: dict,
-    8: dict,  # 9 says the same in fewer lines
-    9: dict,  # 10 has where settings were tuned, whether a holdout is sealed, and what older records leave empty
-    10: dict,  # 11 has the names of the settings that were given, which are not known of older records
-    11: dict,  # 12 has shots and the structure of hidden activations, which older records lack
+    8: dict,  # 9 has the same content in fewer lines
+    9: dict,  # 10 adds the tuning study and whether the holdout is sealed, which older records leave empty
+    10: dict,  # 11 adds the names of the settings that were given, which are not known of older records
+    11: dict,  # 12 adds shots and the structure of hidden activations, which older records lack
 }
 """Each function turns a record of this format into one of the next.  Format 1 had no digest and is not read any more."""
 
@@ -79,7 +79,8 @@ MIGRATIONS: dict[int, Callable[[Raw], Raw]] = {
 def parse(content: bytes) -> Record:
     """A record from its bytes, migrated to the present format.
 
-    Raises CompbenchError: the bytes are not a record of a format that this version reads (and why), or the digest does not match.
+    Raises CompbenchError with the reason if the bytes are not a record in a format that this version reads, or if the digest does
+    not match.
     """
     if len(content) > MAX_RECORD_BYTES:
         raise CompbenchError(f"is {len(content)} bytes long; a record has at most {MAX_RECORD_BYTES}.")
@@ -99,7 +100,7 @@ def parse(content: bytes) -> Record:
 
 
 def _loaded(content: bytes) -> Json:
-    """The JSON value in some bytes.  Raises CompbenchError: it is nested too deeply; ValueError: it is not JSON, and why."""
+    """The JSON value in some bytes.  Raises CompbenchError if it is nested too deeply, and ValueError if it is not JSON."""
     try:
         return from_json(content, allow_inf_nan=False)  # a third of the time of Python's reader, and it ends at MAX_NESTING
     except ValueError:
@@ -126,7 +127,7 @@ def _of_present_fields(content: bytes) -> Record | None:
     bare, digest = _undigested(content)
     if not digest or not PRESENT.search(bare) or _digest(bare) != digest:
         return None
-    if b"NaN" in bare or b"Infinity" in bare:  # pydantic takes them in settings; in a text they are fine
+    if b"NaN" in bare or b"Infinity" in bare:  # pydantic accepts NaN in settings; inside of a text such words are harmless
         return None
     try:
         record = Record.model_validate_json(bare)
@@ -138,7 +139,7 @@ def _of_present_fields(content: bytes) -> Record | None:
 
 
 def _check_digest(content: bytes, raw: Raw, number: int) -> None:
-    """Takes the digest out of an object; other spacing, as from a formatter, does not make another record."""
+    """Remove the digest from an object and check it; other spacing, as from a formatter, does not make another record."""
     digest = raw.pop("digest", None)
     lines = _lines if number > INDENTED else _indented
     if number <= RECORD_FORMAT and digest != _digest(_undigested(content)[0]) and digest != _digest(lines(raw)):
@@ -172,7 +173,7 @@ def _digest(content: bytes) -> str:
 
 
 def _lines(raw: dict[str, Json]) -> bytes:
-    """A line for each name, in order, and for each object in a list of objects."""
+    """One line for each name, in order, and one for each object in a list of objects."""
     return ("{\n " + ",\n ".join(f"{json.dumps(name)}: {_line(raw[name])}" for name in sorted(raw)) + "\n}\n").encode()
 
 
@@ -187,12 +188,12 @@ def _indented(raw: dict[str, Json]) -> bytes:
 
 
 def clean(text: str) -> str:
-    """One line of text without controls or marks that would reorder it."""
-    safe = text.isascii() and text.isprintable()  # most texts, known much sooner
+    """The text as one line, without control characters or marks that would reorder it."""
+    safe = text.isascii() and text.isprintable()  # true for most texts, and much faster than the pattern
     return " ".join((text if safe else UNSAFE.sub(" ", text)).split())
 
 
 def text(value: str) -> str:
-    """One line of a record's text that no spreadsheet takes for a formula; a single mark, such as the unit %, stays as it is."""
+    """The text as one line that no spreadsheet takes for a formula; a single mark, such as the unit %, is not changed."""
     value = clean(value)
     return f"'{value}" if len(value) > 1 and value.startswith(FORMULA) else value

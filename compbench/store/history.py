@@ -12,14 +12,14 @@ def overwritten(folder: Path, since: str) -> tuple[str, ...]:
     """Names of files in a folder of records whose bytes differ from every version under that name up to a git commit.
 
     A record may be deleted, but its name stays taken: another run of the same spec is another attempt.  An overwritten record may
-    be restored, because those bytes existed before.  A name that no commit has is a new record.
+    be restored, because those bytes existed before.  A name that is in no commit is a new record.
 
     Args:
         folder: a folder of records in a git checkout.
         since: the commit to compare with.
 
     Raises:
-        CompbenchError: no git checkout, or no such commit.
+        CompbenchError: the folder is not in a git checkout, or there is no such commit.
     """
     commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}").decode().strip()
     now = {path.name: _git(folder, "hash-object", "--", path.name).decode().strip() for path in _changed(folder, commit)}
@@ -35,7 +35,7 @@ def _changed(folder: Path, commit: str) -> list[Path]:
 
 
 def _ever(folder: Path, commit: str) -> dict[str, set[str]]:
-    """For each name, every blob that the file had up to a commit, as far as the history is here."""
+    """For each name, every blob that the file had up to a commit, as far as this clone has the history."""
     log = _git(folder, "log", "-m", "--raw", "-z", "--relative", "--no-renames", "--no-abbrev", "--format=", commit, "--", ".")
     changes = log.decode().split("\0")  # each change and each name ends with a separator, so the last part is empty
     ever: dict[str, set[str]] = {}

@@ -51,7 +51,7 @@ def to_hub(
         number of models.
 
     Raises:
-        CompbenchError: the folder is there already or cannot be made, or there is no pyarrow.
+        CompbenchError: the folder exists already or cannot be made, or pyarrow is not installed.
     """
     if folder.exists():
         raise CompbenchError(f"{folder} exists already: name a new folder.")
@@ -62,7 +62,7 @@ def to_hub(
         raise Unwritable.of(data, error) from error
     try:
         export(records, data / "records.parquet")
-    except CompbenchError:  # a second attempt replaces the folder
+    except CompbenchError:  # otherwise a second attempt would find the folder
         remove_tree(folder)
         raise
     write_atomically(data / "README.md", data_card(records).encode())

@@ -1,10 +1,10 @@
-"""Distances in the features of two judges have different units; divided by the run's own floor they are comparable.
+"""Distances in the features of two judges have different units, but they are comparable after division by the run's own floor.
 
 A judge is trained in the store that first needs it.  On another type of processor the same training gives another network, whose
 features have other units: on coloured MNIST the Frechet distance between the same two real samples is 142 with one judge and 207
-with another.  So the noise floor identifies the judge, and a distance in floors, or a recall as a part of real data's, has the
-same meaning with each judge.  Only the kernel distance is left out if a record's judge differs from that of most records: its
-floor is zero on average, so it cannot be divided by it.  Accuracies keep their meaning; the ceiling is shown next to them.
+with another.  So the noise floor identifies the judge, and a distance in floors, or a recall as a share of real data's, has the
+same meaning with each judge.  Only the kernel distance is left out if a record's judge differs from that of most records: it
+cannot be divided by its floor, which is zero on average.  Accuracies keep their meaning; the ceiling is shown next to them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RELATIVE = 1e-3
 """Floors of one judge agree between machines up to this relative difference; floors of two judges differed by 2 % or more."""
 
 OTHER = "in another judge's features"
-"""The reason of an omitted distance begins with these words."""
+"""The reason for an omitted distance begins with these words."""
 
 Floors = Mapping[str, float]
-"""Floors map a split to the noise floor of its `fd_judge`."""
+"""A map from a split to the noise floor of its `fd_judge`."""
 
 
 def can_be_one(a: Record, b: Record) -> bool:
-    """Return whether two records can have one judge; floors of different real samples cannot show two judges."""
+    """Whether two records can have the same judge; floors from different real samples cannot show that the judges differ."""
     return _real_samples(a) != _real_samples(b) or _agree(_floors(a), _floors(b))
 
 

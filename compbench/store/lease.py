@@ -1,9 +1,9 @@
 """Leases: divide work between processes on several machines that share a folder and nothing else.
 
 A lease is one file that its holder refreshes; filelock's `SoftFileLease` does the work.  The death of a holder on this machine is
-detected at once; on another machine, after `DEAD_SECONDS` without a refresh by the reader's own monotonic clock, so no two clocks
-are compared.  The file is deleted when the lease is released, so leases do not pile up.  A lease only says which process should
-work; the store itself prevents overwriting.
+detected at once.  A holder on another machine counts as dead after `DEAD_SECONDS` without a refresh by the reader's own monotonic
+clock, so no two clocks are compared.  The file is deleted when the lease is released, so leases do not pile up.  A lease only
+decides which process should work; the store itself prevents overwriting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_BYTES = 4096
 
 
 class Busy(CompbenchError):
-    """A living process holds the lease; check the file `path` to see whether it has ended."""
+    """A living process holds the lease; the lease's file is `path`."""
 
     def __init__(self, path: Path, holder: str, message: str = "") -> None:
         super().__init__(message or f"{path} is held by another process ({holder}).")
@@ -75,7 +75,7 @@ class Lease:
             raise Lost(self.path, _holder_of(self.path), message)
 
     def release(self) -> None:
-        """Give the lease back; its file is deleted."""
+        """Release the lease and delete its file."""
         self._lock.release()
 
 
@@ -96,7 +96,7 @@ def take(
     first = _refreshed(path)
 
     def lives() -> bool:
-        """A dead holder on this machine would have been replaced at once."""
+        """Whether the holder still refreshes; a dead holder on this machine would have been replaced at once."""
         alarm()
         refreshed, host = _refreshed(path), _facts(path).get("host")
         return refreshed is not None and host is not None and (refreshed != first or host == socket.gethostname())

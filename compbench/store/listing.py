@@ -1,4 +1,4 @@
-"""The names of a store's records, listed once, and a few facts of each record, read fast for many runs at a time.
+"""The names of a store's records, listed once, and a fast way to read a few facts of many records.
 
 Reading a record whole takes about a millisecond, and a store may hold fifty thousand.  Names say task, method, preset, seed and
 identity; a glimpse says how a run ended and what it took.
@@ -22,11 +22,11 @@ STATUS = re.compile(rb'\n "status": "([a-z]+)"')
 SECONDS = re.compile(rb'\n "seconds": ([0-9.eE+-]+)')
 RESUMED = re.compile(rb'\n "resumed": true')
 DEVICE_CLASS = re.compile(rb'"device_class": ?"([^"\\]+)"')
-"""This pattern finds the class of devices in the line of the spec, which is the same in all formats of records."""
+"""Pattern that finds the device class in the line of the spec; this line is the same in all record formats."""
 
 
 class Glimpse(NamedTuple):
-    """Facts of a run from its record's lines.  Nothing was checked, not even the digest, so use them only for estimates."""
+    """Facts of a run from its record's lines.  Nothing is checked, not even the digest, so use them only for estimates."""
 
     status: str
     device_class: str

@@ -1,6 +1,7 @@
 """Loss and throughput along a fit, as its loops report them (`Context.watch`), thinned so that a record stays small.
 
     loss of a point = sum of its steps' losses / steps,     examples per second = its examples / seconds since the point before
+
 A loop reads its losses once per window of steps.  If a curve has more than `MOST_POINTS` points, neighbours are merged in pairs,
 and every later point covers twice as many windows: sums over steps, examples and seconds do not change.
 """
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from compbench.api.context import Window
 
 ROUND = re.compile(r"\bround-\d+-")
-"""This part of a loop's name counts rounds; it is cut, so that all rounds of a silo make one curve."""
+"""Pattern of the round number in a loop's name; it is removed, so that all rounds of a silo make one curve."""
 DIGITS = 4
 """Number of significant digits of a record's losses and rates."""
 RISE, LASTING = 4.0, 1.25
@@ -33,7 +34,7 @@ RISE, LASTING = 4.0, 1.25
 
 
 class Point(NamedTuple):
-    """Some windows of a fit: the steps of the curve up to their end, and sums over them."""
+    """One or more windows of a fit: the curve's steps up to their end, and sums over the windows."""
 
     step: int
     windows: int
@@ -78,9 +79,9 @@ STATES = TypeAdapter(dict[str, CurveState])
 
 
 class LossCurves:
-    """The curves of one run, one per loop, by stage and part (a silo, for example); loops may run side by side.
+    """The curves of one run, one per loop, by stage and part (a silo, for example); loops may run at the same time.
 
-    Seconds are wall-clock time since any loop last reported, so a point's rate is that of all loops together.
+    Seconds are wall-clock time since the last report of any loop, so a point's rate is the total rate of all loops that run.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -89,7 +90,7 @@ class LossCurves:
         self._last = clock()
 
     def begin(self) -> None:
-        """Begin a stage: the time before it does not count for it."""
+        """Begin a stage; time before this call does not count for the stage."""
         self._last = self._clock()
 
     def add(self, name: str, window: Window) -> None:
@@ -109,7 +110,7 @@ class LossCurves:
             return {name: curve.model_dump(mode="json") for name, curve in self._curves.items()}
 
     def restore(self, state: Json) -> None:
-        """Continue stored curves if they have more steps; anything that is not a state of curves is ignored."""
+        """Continue stored curves if they have more steps than these; anything that is not a state of curves is ignored."""
         try:
             found = STATES.validate_python(state)
         except ValidationError:
@@ -130,7 +131,7 @@ def unrecovered_spike(curve: LossCurve) -> str:
     A step too long for the network causes such a loss spike, and samples of such a fit say little about its method.
     """
     least = min(curve.loss)
-    if least <= 0 or max(curve.loss) < RISE * least or curve.loss[-1] <= LASTING * least:  # all but a few curves end here
+    if least <= 0 or max(curve.loss) < RISE * least or curve.loss[-1] <= LASTING * least:  # most curves return here
         return ""
     before = accumulate(curve.loss[:-1], min)
     rises = [(later / low, low, step) for low, later, step in zip(before, curve.loss[1:], curve.steps[1:], strict=True)]

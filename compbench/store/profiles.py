@@ -31,13 +31,13 @@ MAX_PROFILE_BYTES = 256 * 2**10
 FEWEST = 5
 """Smallest number of repetitions, each in a fresh process, that counts as a measurement."""
 ELSEWHERE = {"seed", "code", "metrics", "budget_changed", "device_class", "precision", "fingerprint"}
-"""Fields of a spec that are ignored when a cost is looked up.  The board also says whether the code is the same."""
+"""Fields of a spec that are ignored when a cost is looked up; the board says if the code differs."""
 OF_TASK = {"task", "task_version", "task_settings", "source"}
 """Fields that are also ignored when a cost on another task of the same kind is looked up."""
 OF_METHOD = {"method_version", "settings", "task_version"}
 """Fields that are also ignored when the cost of another version of a method is looked up, at default settings."""
 STEP_BUDGET = ("batch_size", "width", "patch", "prediction", "sample_steps", "gradient_clip", "ema_decay")
-"""The budget entries that the seconds of a step or a request depend on."""
+"""Budget entries on which the duration of a step or a request depends."""
 
 
 class Measure(Frozen):
@@ -95,7 +95,7 @@ class CostProfile(Frozen):
 
     @property
     def alone(self) -> bool:
-        """Whether the process had as many cores as it has threads in every repetition, as far as is known."""
+        """Whether at least as many cores as threads were free in every repetition; False if that is not known."""
         if self.other_cores is None:
             return False
         return self.spec.device_class != "cpu" or self.threads + self.other_cores.high <= self.cores + SPARE_CORES
@@ -146,7 +146,7 @@ def read_profile(path: Path) -> CostProfile:
     """
     profile = read_json(path, CostProfile, MAX_PROFILE_BYTES, "profile")
     if path.name == profile.name_of(read_limited(path, MAX_PROFILE_BYTES)):
-        return profile  # as it was written: to write it again for its name takes ten times as long as to read it twice
+        return profile  # fast path: serialising it again for its name takes ten times as long as reading it twice
     try:
         name = profile.name
     except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
@@ -183,8 +183,8 @@ class Costs:
 
     Args:
         profiles: measurements of any machines.
-        kinds: the kind of each task; a task that is missing shares no measurement.
-        hardware: part of the name of the machine; "" takes the one with most measurements.
+        kinds: the kind of each task; a task without a kind shares no measurement.
+        hardware: part of the machine's name; "" means the machine with most measurements.
 
     Raises:
         CompbenchError: no measured machine, or more than one, has such a name.
@@ -216,7 +216,7 @@ class Costs:
         """
         spec = record.spec
         if (spec.method, spec.preset) not in self._measured:
-            return None  # most records of other presets, known without their keys
+            return None  # most records of other presets end here, before their keys are computed
         found = next((known for key in self._keys(spec, default=default) if (known := self._found.get(key))), None)
         if found is None:
             return None

@@ -30,13 +30,13 @@ GAP = 8
 """The attempts of a run end where this many numbers in a row have no file; a deleted attempt leaves a gap."""
 
 _FIELD_SETS: dict[tuple[type[BaseModel], int], set[str]] = {}
-"""The set of field names that parts of a type with this number of fields share; published records have one for each number."""
+"""The set of field names that all parts of a type with this number of fields share; in published records there is only one."""
 
 T = TypeVar("T")
 
 
 class Taken(CompbenchError):
-    """Another writer has this attempt."""
+    """Another writer has taken this attempt number."""
 
 
 class Problem(NamedTuple):
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file.  Raises CompbenchError with the reason if compbench did not write it so (changed, forged, moved)."""
+    """The record in a file.  Raises CompbenchError with the reason if the file was changed, forged or moved."""
     try:
         record = parse(read_limited(path, MAX_RECORD_BYTES))
         check_place(record, path)
@@ -70,7 +70,7 @@ def _share_field_sets(record: Record) -> None:
 
 
 def read_result(path: Path) -> Record:
-    """The record of a successful run in a file that a user named.  Raises CompbenchError: it is not such a record, and why."""
+    """The record of a successful run in a file that a user named.  Raises CompbenchError with the reason if it is not one."""
     try:
         record = read_record(path)
     except CompbenchError as error:
@@ -81,7 +81,7 @@ def read_result(path: Path) -> Record:
 
 
 def read_artifact(folder: Path, artifact: Artifact) -> bytes:
-    """The bytes of a file that a record names.  Raises CompbenchError: it cannot be read, or has another hash."""
+    """The bytes of a file that a record names.  Raises CompbenchError if it cannot be read or has another hash."""
     content = read_limited(folder / artifact.name, MAX_PICTURE_BYTES)
     if hashlib.sha256(content).hexdigest() != artifact.sha256:
         raise CompbenchError("is not the file that its record names: the hashes differ.")
@@ -106,7 +106,7 @@ def read_records(paths: Iterable[Path]) -> tuple[list[Record], list[Problem]]:
 
 
 def read_published(folder: Path, names: Iterable[str] | None = None) -> tuple[list[Record], list[Problem]]:
-    """The records of a folder that a board may show, which agree with what is known about our tasks and metrics.
+    """The records of a folder that a board may show: those that agree with our own tasks and metrics.
 
     With `names`, only these files are read.
     """
@@ -132,7 +132,7 @@ def finished_among(paths: Iterable[Path], identities: Sequence[str]) -> Record |
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause garbage collection: records have no cycles, and searching ten thousand for some took up to half of a board's time."""
+    """Pause garbage collection: records have no cycles, and searching ten thousand of them took up to half of a board's time."""
     running = gc.isenabled()
     gc.disable()
     try:
@@ -181,7 +181,7 @@ class Store:
         return finished_among(paths, identities)
 
     def next_attempt(self, spec: RunSpec, identity: str) -> int:
-        """The number of the next attempt, also past files that cannot be read or are being written."""
+        """The number of the next attempt; files that are unreadable or being written count too."""
         return 1 + max((int(name.split(".")[-2]) for name in self._attempts(spec, identity)), default=0)
 
     def sweep_up(self, spec: RunSpec, identity: str) -> None:
@@ -282,8 +282,8 @@ class Store:
         return None
 
     def matching(self, text: str) -> list[Path]:
-        """The records that a user may mean: the one at a path or with this whole name, or all whose names contain the text."""
-        if os.path.isfile(text):  # unlike pathlib's, no error where it is too long for a path
+        """The records that match a text: the one at that path or with that whole name, or all whose names contain the text."""
+        if os.path.isfile(text):  # unlike pathlib's, it raises no error if the text is too long for a path
             return [Path(text)]
         whole = f"{text.removesuffix('.json')}.json"
         if os.path.basename(whole) == whole and not whole.startswith(".") and os.path.isfile(self.folder / whole):
@@ -291,12 +291,12 @@ class Store:
         return [self.folder / name for name in self.names() if text in name]
 
     def find(self, text: str) -> Path:
-        """The record that a user means: a path, or a part of a name.  Raises CompbenchError: none, or more than one."""
+        """The one record that matches a path or a part of a name.  Raises CompbenchError if none or several match."""
         return find_among([self], text)
 
 
 def find_among(stores: Sequence[Store], text: str) -> Path:
-    """The record that a user means, as in `Store.find`; a record that several stores have is that of the first."""
+    """The one record that matches, as in `Store.find`; if several stores have it, the first store's copy."""
     found = {path.name: path for store in reversed(stores) for path in store.matching(text)}
     if len(found) == 1:
         return next(iter(found.values()))

@@ -1,7 +1,7 @@
 """Remove records from your own store: a record, the files next to it, its levels, and its run's files on this machine.
 
-A removal is never half done: the record is deleted first, so that the run counts as not done from then on, and a dot-file
-reserves the record's name while the rest is deleted.  If the process is killed, `compbench verify` names the remaining files,
+A record is never half removed: it is deleted first, so that the run counts as not done from then on, and a dot-file reserves
+the record's name while the rest is deleted.  If the process is killed, `compbench verify` names the remaining files,
 and the next run of that spec deletes them.
 """
 
@@ -72,10 +72,10 @@ def status_of(path: Path) -> str:
 
 
 def chosen(home: Home, names: Sequence[str], wanted: Wanted) -> list[Path]:
-    """The records that a user means: those named (or named by a part that only one name has), or all that match.
+    """The records to remove: those that are named (a part of a name is enough if it is unique), or all that match the filters.
 
     Raises:
-        CompbenchError: a name fits no record or several, or a file lies outside of the user's store.
+        CompbenchError: a name matches no record or several, or a file lies outside of the user's store.
     """
     store = Store(home.records)
     if not names:
@@ -94,7 +94,7 @@ def _own(store: Store, name: str) -> Path:
 
 
 def removals(home: Home, paths: Sequence[Path]) -> list[Removal]:
-    """What is removed with each record.  A run's folder is removed with the last of its attempts."""
+    """The files to remove with each record.  A run's folder is removed with the last of its attempts."""
     going = {path.name for path in paths}
     staying = {_short(path) for path in Store(home.records).paths() if path.name not in going}
     made = []
@@ -121,7 +121,7 @@ def remove(home: Home, one: Removal) -> None:
     """Remove a record and everything that belongs to it.
 
     Raises:
-        Busy: its run is under way again, in another process; nothing was removed.
+        Busy: another process is doing its run again; nothing was removed.
         Unwritable: the store cannot be written, so some files were not deleted.
     """
     with _alone(home, one):

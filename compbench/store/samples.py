@@ -1,4 +1,4 @@
-"""Samples from other sources, by condition: they are checked on reading and handed out as a sampler would return them.
+"""Samples from other sources, by condition.  They are checked when they are read, and handed out as a sampler would return them.
 
 samples.npz                    arrays `samples` (N, *D) and `conditions` (N, F)
 folder/conditions.csv          a header with the factors' names, one row per sample; and
@@ -225,7 +225,7 @@ def _pixels(picture: Image.Image, *, grey: bool) -> numpy.ndarray:
 
 
 def _labels(found: numpy.ndarray, space: FactorSpace, *, negates: bool) -> numpy.ndarray:
-    """Conditions (N, F) as int64, each a combination of the space; some values excluded (-2 - v) where a task negates."""
+    """Conditions (N, F) as int64, each a combination of the space; where a task negates, a value may be excluded (-2 - v)."""
     import numpy
 
     if found.ndim != 2 or found.shape[1] != len(space) or not len(found):
@@ -271,8 +271,8 @@ def _scaled(values: numpy.ndarray, bytes_: bool, value_range: tuple[float, float
     """Images with black at -1 and white at 1.
 
     Raises:
-        CompbenchError: the values do not fit the range, or no range was given and two are plausible: if all values lie in [0,
-        1], black may be -1 or 0 (for uint8: white may be 255 or 1).
+        CompbenchError: the values do not fit the range, or no range was given and two are plausible: if all values lie in
+        [0, 1], black may be -1 or 0 (for uint8: white may be 255 or 1).
     """
     least, most = float(values.min()), float(values.max())
     given, usual = value_range is not None, (0.0, 255.0) if bytes_ else (-1.0, 1.0)

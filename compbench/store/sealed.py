@@ -4,10 +4,10 @@
 
 A method can be tuned to a public holdout, knowingly or not.  With a sealed holdout, every change of what a method computes or of
 one of its settings draws another pattern; comments and docstrings change nothing, because they are not hashed.  The pattern is
-the task's own with the values of each factor renamed, so coverage, C_min, connection and neighbours stay
+the task's own with the values of each factor renamed, so coverage, C_min, connectedness and neighbours stay the same
 (`compbench.tasks.coverage`).
 A record names its pattern by its settings, and anyone can recompute the seed from the record; `compbench verify` refuses a
-different one.
+record whose seed differs.
 
 Sealing does not stop an author from trying many versions and showing the best.  Each version leaves a record with its own
 identity, so attempts are counted only where all records are kept.

@@ -42,7 +42,7 @@ class LaidOut(NamedTuple):
 
 
 def checked(path: Path, registry: Registry) -> Submission:
-    """A record that may be submitted.  Raises CompbenchError with the file's name, the reason why it may not, and what to do."""
+    """The record in a file, if it may be submitted.  Raises CompbenchError with the file's name, the reason and what to do."""
     try:
         files = {path.name: read_limited(path, MAX_RECORD_BYTES)}
         record = read_record(path)
@@ -59,7 +59,7 @@ def checked(path: Path, registry: Registry) -> Submission:
 
 
 def gathered(paths: Iterable[Path], registry: Registry) -> tuple[list[Submission], list[CompbenchError]]:
-    """All attempts at the runs of some records that may be submitted, and why other attempts may not.
+    """All attempts at some records' runs that may be submitted, and the reasons why other attempts may not.
 
     An attempt that may not be submitted (made before the plugin was committed, for example) is left out if another may.
 
@@ -130,7 +130,7 @@ def _check_run(record: Record) -> None:
 
 
 def _check_plugin(record: Record, registry: Registry) -> None:
-    """Check that others can get the method as it ran; the board says whether it has changed since."""
+    """Check that others can get the method's code as it ran; the board says whether the code has changed since."""
     plugin, name = record.plugin, record.spec.method
     if record.samples_only and not plugin.distribution:
         return
@@ -161,7 +161,7 @@ def _check_plugin(record: Record, registry: Registry) -> None:
 
 
 def _check_protocol(record: Record, registry: Registry) -> None:
-    """Check that task and metrics have today's versions; otherwise the scores do not belong on today's board."""
+    """Check that the task and the metrics have today's versions; otherwise the scores do not belong on today's board."""
     spec = record.spec
     task = registry.load("tasks", spec.task)
     if spec.task_version != task.version:

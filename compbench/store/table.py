@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 DTYPES: dict[type, str] = {str: "string", int: "Int64", float: "Float64", bool: "boolean"}
-"""This maps the type of a column to a pandas type that allows missing values."""
+"""A map from the type of a column to a pandas type that allows missing values."""
 
 
 BESIDE = ("scores", "losses")
@@ -39,7 +39,7 @@ NARROW = (
 
 
 Reader = Callable[[BaseModel], object]
-"""A reader returns the value of a column from a record or a score."""
+"""A function from a record or a score to the value of a column."""
 
 
 class Column(NamedTuple):
@@ -51,14 +51,14 @@ class Column(NamedTuple):
 
 
 def columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-    """Columns of the record, and of one score: every field except `BESIDE`, so that a new field is never forgotten."""
+    """Columns of a record, and of one score: every field except those in `BESIDE`, so that a new field is never forgotten."""
     own = [Column("record", str, attrgetter("name"))]
     own += [column for column in _columns(Record, "", lambda record: record) if column.name not in BESIDE]
     return tuple(own), tuple(_columns(Score, "score.", lambda score: score))
 
 
 def rows(records: Sequence[Record]) -> Iterator[list[object]]:
-    """One row per score, by record; a record without scores has one row, in which they are None and none is primary."""
+    """One row per score, by record; a record without scores has one row with None for the scores and False for `primary`."""
     own, scored = columns()
     for record in sorted(records, key=lambda record: record.name):
         head = [column.of(record) for column in own]
@@ -127,7 +127,7 @@ def export(found: Sequence[Record], destination: Path) -> int:
         number of rows.
 
     Raises:
-        CompbenchError: the suffix is another, or pandas or pyarrow is not installed.
+        CompbenchError: the suffix is neither .csv nor .parquet, or pandas or pyarrow is not installed.
     """
     if destination.suffix not in (".csv", ".parquet"):
         raise CompbenchError(f"'{destination.name}' has no known ending: name a file that ends in .csv or .parquet.")

@@ -21,12 +21,12 @@ NEEDS = "needs {package}, which is not installed: pip install 'compbench[tracker
 
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-"""A PNG begins with these bytes, and its width and height follow, four bytes each."""
+"""First bytes of a PNG; its width and height follow, four bytes each."""
 RGB = 3
 
 
 class Point(NamedTuple):
-    """One number of a run, at a step of its own count; a single number has step 0."""
+    """One number of a run at a step of its series; a single number has step 0."""
 
     name: str
     value: float
@@ -81,7 +81,7 @@ def to_tensorboard(records: Sequence[Record], folder: Path, *, store: Store) -> 
         number of runs.
 
     Raises:
-        CompbenchError: TensorBoard is not installed, or the folder has some of these runs already.
+        CompbenchError: TensorBoard is not installed, or the folder already has some of these runs.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -136,5 +136,5 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
 
 
 def _moment(record: Record) -> float:
-    """When the run began, in seconds since the epoch; 0 if its record does not say."""
+    """Start of the run in seconds since the epoch; 0 if its record does not say."""
     return datetime.fromisoformat(record.started).timestamp() if record.started else 0.0

@@ -15,13 +15,13 @@ from compbench.system.errors import CompbenchError
 SHARES = frozenset({"mode_share", "precision", "recall", "success_rate", "feasibility", "trivial_rate", "execution_ceiling"})
 """These metrics count samples, k of n.  Each metric whose name ends with `accuracy` does so too."""
 ROUNDING = 1e-3
-"""A share is a mean of zeros and ones in single precision: n times the share differs from k by at most this, n up to 10,000."""
+"""Largest difference between n times a share and the count k: a share is a float32 mean of n zeros and ones, n up to 10,000."""
 RATE_FACTOR, RATE_SECONDS = 4.0, 1.0
-"""How far (steps) / (steps/s) may differ from the fit's seconds: the rate is a median over windows, the seconds cover all.
+"""How far (steps) / (steps/s) may differ from the fit's seconds: the rate is a median over windows, but the seconds cover all.
 In 640 honest records from a busy machine the ratio was between 0.32 and 1.45."""
 BURST_FACTOR, BURST_SECONDS = 2.0, 5.0
-"""In a fit of some length the steps take at least half of its seconds, as in all published CPU records; a method that reports its
-steps in one burst after long silent work gets no speed."""
+"""In a fit that is not short, the steps take at least half of the fit's seconds, as in all published CPU records.  A method that
+reports its steps in one burst after long silent work therefore gets no speed."""
 SPEEDS = (
     "train_steps_per_second",
     "train_samples_per_second",
@@ -36,11 +36,11 @@ SPEEDS = (
 )
 """Fields of a profile that are removed from a record if its costs contradict each other."""
 SUM_SHARE, SUM_SECONDS = 1.02, 1.0
-"""Stages follow each other, so together they take no longer than the whole run, up to the difference of two clocks."""
+"""Slack for the sum of all stages.  Stages follow each other, so together they take no longer than the run, up to clock error."""
 
 
 def check_place(record: Record, path: Path) -> None:
-    """Raise CompbenchError unless identity, file name and artifact names agree, which they do not in copies and forgeries."""
+    """Raise CompbenchError unless identity, file name and artifact names agree; in renamed copies and forgeries they do not."""
     try:
         identity = record.spec.identity
     except (ValueError, RecursionError) as error:  # NaN, or nesting without end, in settings
@@ -54,7 +54,7 @@ def check_place(record: Record, path: Path) -> None:
 
 
 def check_scores(record: Record) -> None:
-    """Raise CompbenchError if a score cannot come from counting: two scores with one name, or a share that is not k of n."""
+    """Raise CompbenchError if two scores have one name, or if a share of n samples is not k / n for any count k."""
     if len({score.name for score in record.scores}) < len(record.scores):
         raise CompbenchError("has two scores with the same name.")
     for score in record.scores:
@@ -65,7 +65,7 @@ def check_scores(record: Record) -> None:
 
 
 def check_costs(record: Record) -> None:
-    """Raise CompbenchError if the costs contradict each other, and the record does not say so."""
+    """Raise CompbenchError if the costs contradict each other but the record does not say so, or if it says so but has speeds."""
     profile = record.profile
     if not profile.distrust:
         if doubt := doubt_of(record):
@@ -75,7 +75,7 @@ def check_costs(record: Record) -> None:
 
 
 def judged(record: Record) -> Record:
-    """Prepare a record for writing: if its costs contradict each other, it says so and loses its speeds.
+    """Prepare a record for writing: if its costs contradict each other, the record notes that, and its speeds are removed.
 
     `check_costs` applies the same test, so a record that is written here is not refused later.
     """
@@ -138,7 +138,8 @@ def check_shots(record: Record) -> None:
 def check_known(record: Record) -> None:
     """Raise CompbenchError if a record names a version or direction that differs from our own tasks and metrics.
 
-    Such a record would displace honest ones.  Tasks and metrics of other packages are not checked, as no board depends on them.
+    Such a record would displace honest ones.  Tasks and metrics of other packages are not checked, because no board depends on
+    them.
     """
     task = _shipped_task(record.spec.task)
     if task is not None and record.spec.task_version > task.version:
@@ -174,7 +175,7 @@ def _check_share(score: Score) -> None:
 
 
 def _check_cells(score: Score) -> None:
-    """Check that counts by cell add up to the score, name each cell once, and have no more correct samples than samples."""
+    """Check that counts by cell add up to the score, name each cell once, and do not count more correct samples than samples."""
     whole = 100.0 if score.unit == "%" else 1.0
     right, n = (sum(getattr(count, name) for count in score.by_cell) for name in ("right", "n"))
     once = len({count.cell for count in score.by_cell}) == len(score.by_cell)
@@ -185,7 +186,7 @@ def _check_cells(score: Score) -> None:
 
 
 def _agree(claimed: float, measured: float, *, compiles: bool) -> bool:
-    """Return whether the seconds that a rate implies agree with the clock; they may be far fewer if the fit compiles first."""
+    """Whether the seconds that a rate implies agree with the clock; they may be far fewer if the fit compiles first."""
     least = max(measured / RATE_FACTOR - RATE_SECONDS, measured / BURST_FACTOR - BURST_SECONDS)
     enough = compiles or claimed >= least
     return enough and claimed <= RATE_FACTOR * measured + RATE_SECONDS

@@ -51,7 +51,7 @@ class Level(Frozen):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the record's bytes")
     level: LevelName
     training_data: TrainingData = Field("undeclared", description="seen: the task's seen combinations and nothing else")
-    note: str = Field("", max_length=300, description="name of the other data, if there is some")
+    note: str = Field("", max_length=300, description="name of the other data, if there are any")
     compared: tuple[ScorePair, ...] = Field((), description="for a reproduction: every score that both runs have")
     differing: tuple[str, ...] = Field((), max_length=20, description="for a reproduction: parts of the code that differed")
     environment: Environment | None = Field(None, description="for a reproduction: the machine that it ran on")
@@ -109,7 +109,7 @@ def raise_level(
 
 
 def read(folder: Path, records: Iterable[Record], store: Path) -> tuple[dict[str, Verification], list[Problem]]:
-    """The verification of each record of a store that a level file names, by record name, and the invalid level files."""
+    """The verification of each record that a level file names, by record name, and the invalid level files."""
     known = {record.name: record for record in records}
 
     def checked(path: Path) -> Level:

@@ -1,4 +1,4 @@
-"""Check that a store is as compbench wrote it: each file is a whole record with the right name, or belongs to such a record."""
+"""Check that a store is as compbench wrote it: each file is a complete record with the right name, or belongs to one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compbench.store.validate import check_costs, check_known, check_shots
 from compbench.system.errors import CompbenchError
 
 WRITING_SECONDS = 60.0
-"""A file that is being written gets its name within this time; an older one was left by a killed process."""
+"""A file that is being written gets its final name within this time; an older one was left by a killed process."""
 UNFINISHED = re.compile(r"^\..+\.(json|png)\.[A-Za-z0-9_]+$")
 """Pattern of files that are being written, and of files that reserve an attempt's name meanwhile."""
 KEPT = frozenset({".gitkeep", ".gitignore", ".gitattributes"})
@@ -56,7 +56,7 @@ def verify(folder: Path) -> Report:
             check_shots(record)
         except CompbenchError as error:
             findings.append(Finding(path.name, "record", str(error), "restore the file from a copy, or delete it and run again"))
-            named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # their owner is not known
+            named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # this record may own them
             continue
         wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, artifact))]
         findings += wrong
@@ -79,7 +79,7 @@ def _artifact(folder: Path, artifact: Artifact) -> Finding | None:
 
 
 def _stray(path: Path) -> Finding | None:
-    """A file that no record names."""
+    """Report a file that no record names."""
     if path.name in KEPT:
         return None
     if UNFINISHED.match(path.name):
