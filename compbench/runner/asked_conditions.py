@@ -1,7 +1,7 @@
 """Count the conditions at which a sampler evaluates its networks, while the harness draws extra samples.
 
-It counts calls of the outermost modules of a model whose `forward` or `stacked` takes `condition` or `conditions`, and of a
-noise network's `at_sources`.  The functions are replaced on the network while the block runs, so no timed request is affected.
+The calls that count are those of a model's outermost modules whose `forward` or `stacked` takes `condition` or `conditions`, and
+those of a noise network's `at_sources`.  The functions are replaced only while the block runs, so no timed request is affected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from compbench.system.condition_counts import ConditionCounts
 FUNCTIONS = ("forward", "stacked", "at_sources")
 """Names of the functions by which samplers call a network."""
 ASKED = ("condition", "conditions", "members")
-"""Arguments with the requested conditions (..., F), or with positions of a noise network's sources."""
+"""Names of the arguments with the requested conditions (..., F), or with positions of a noise network's sources."""
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def _place(kind: type, name: str) -> int | None:
 
 
 _inside: list[int] = []
-"""The networks that are being called, so that calls inside a network are not counted again."""
+"""Networks whose call is in progress, so that calls inside of a network are not counted again."""
 
 
 def _called(

@@ -1,4 +1,4 @@
-"""One attempt at a run: prepare, open, fit, evaluate and measure.  Every attempt ends in a record, whatever happens."""
+"""One attempt at a run: prepare, open, fit, evaluate and measure.  Every attempt ends with a record, whatever happens."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from compbench.system.home import Home
 from compbench.system.plugin_folder import PluginFolder, lent_to
 
 CHECKPOINT = re.compile(r"checkpoint[A-Za-z0-9_.-]{0,223}\.safetensors")
-"""Pattern of a checkpoint's name, at most 245 characters: a file being written has ten more, and a file system allows 255."""
+"""Pattern of a checkpoint's name, at most 245 characters: a temporary file's name has ten more, and a file system allows 255."""
 STATES, ROOM, LEAST_BYTES, MOST_BYTES = 4, 16, 2**30, 2**33
-"""Limits of a run's files: STATES states of the backbone (weights, average, two moments) for each party and a server, times ROOM;
-every file may have LEAST_BYTES, and none more than MOST_BYTES."""
+"""Size limit of a run's files: STATES copies of the backbone (weights, average, two moments) for each party and a server, times
+ROOM; the limit is at least LEAST_BYTES and at most MOST_BYTES."""
 CHECKPOINT_SECONDS = 1.0
 """The parent looks for new checkpoints of the contestant at this interval."""
 
 
 class Outcome(NamedTuple):
-    """A record and its path; `reused` says that the same spec had been run before."""
+    """A record and its path; `reused` means that the same spec was run before."""
 
     record: Record
     path: Path
@@ -88,10 +88,10 @@ def most_bytes(parameters: int, silos: int) -> int:
 
 
 class Attempt:
-    """The course of one attempt, and what is known about it so far, which is enough for a record at any moment."""
+    """One attempt and what is known about it so far, which is enough to write a record at any moment."""
 
     plugin_of, origin_of = staticmethod(plugin_of), staticmethod(origin_of)
-    """These functions say where the record's code comes from."""
+    """Functions that find the origin of the record's code."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Attempt:
         identity, stop = self.spec.identity, self.pair.alarm
         self.folder = self.home.runs / identity
         with exclusive(self.home.leases / f"{identity}.lease", self.spec, alarm=stop) as lease:
-            if (finished := self._finished()) is not None:  # by the previous holder of the lease
+            if (finished := self._finished()) is not None:  # another process finished it while this one waited for the lease
                 return finished
             self.store.sweep_up(self.spec, identity)
             self.store.check_writable()
@@ -205,7 +205,7 @@ class Attempt:
         return Ending("killed", f"{why or WORDS[signal.SIGINT]}; {again}")
 
     def _asked_to_stop(self) -> str:
-        """Why the run has to stop; "" if it may go on.  A scheduler's signal may reach a child before this process."""
+        """Why the run has to stop; "" if it may continue.  A scheduler's signal may reach a child before this process."""
         for _ in range(5):
             try:
                 self.pair.alarm()
@@ -262,7 +262,7 @@ class Attempt:
         return self.pair.ask(order, Opened)
 
     def _fit(self, opened: Opened, stops: tuple[int, ...]) -> FitCost | None:
-        """Fit, or give the contestant a shared fit; return what a shared fit cost when it was made."""
+        """Fit, or give the contestant a shared fit; return the original cost of a shared fit."""
         if stops or opened.fit is None:
             self.pair.ask(Fit(stops=stops), Fitted)
             return None
@@ -283,7 +283,7 @@ class Attempt:
         return None
 
     def _evaluate(self) -> Evaluated:
-        """Take the scores, the referee's pictures, and the samples if they are to be kept."""
+        """Collect the scores, the referee's pictures, and the samples if they are to be kept."""
         found, folder = self.pair.ask(messages.Evaluate(), Evaluated), self.pair.referee_folder
         end = film_at(self.spec.budget.train_steps)
         kept = {name: end if name == FILM else f"{name}.png" for name in found.pictures}
@@ -312,7 +312,7 @@ class Attempt:
 
     @property
     def _compiles(self) -> bool:
-        """Whether runs here compile; otherwise, a file of compiled code could smuggle weights into the method's next run."""
+        """Whether runs here compile; if not, a file of "compiled code" could only smuggle weights into the method's next run."""
         return self.spec.device_class != "cpu"
 
     @property
@@ -320,7 +320,7 @@ class Attempt:
         return KeptCode(self.home.cache, self.spec, self.plugin)
 
     def _publish(self) -> None:
-        """Take weights and trace into the run's folder, and compiled code to the cache; an irregular file fails the run."""
+        """Copy weights and trace into the run's folder, and compiled code into the cache; an irregular file fails the run."""
         if self._compiles:
             self._kept_code.keep(self._own)
         for name in ("model.safetensors", "trace.json"):
@@ -331,7 +331,7 @@ class Attempt:
             path.unlink(missing_ok=True)
 
     def _publish_checkpoints(self) -> None:
-        """Take new checkpoints into the run's folder, so that a killed run can go on."""
+        """Copy new checkpoints into the run's folder, so that a killed run can be resumed."""
         for name, status in self._own.files().items():
             found = status.st_mtime_ns, status.st_ino
             if CHECKPOINT.fullmatch(name) and self._published.get(name) != found:
@@ -343,7 +343,7 @@ class Attempt:
         self._looked = time.monotonic()
 
     def _kept_checkpoints(self) -> list[Path]:
-        """List all checkpoints in the run's folder."""
+        """All checkpoints in the run's folder."""
         return [path for path in self.folder.glob("checkpoint*") if CHECKPOINT.fullmatch(path.name)]
 
     def _record(self, ending: Ending) -> Outcome:
@@ -391,7 +391,7 @@ class Attempt:
         )
 
     def _spec(self) -> RunSpec:
-        """Make the spec from what parent and referee know; only settings and version come from the contestant's answer."""
+        """Make the spec from the facts of parent and referee; only settings and version come from the contestant's answer."""
         contestant, referee, request = self.contestant, self.referee, self.request
         if contestant.file_sha256 != self.plugin.file_sha256:
             raise CompbenchError(f"the file of '{request.method}' was changed while it was being loaded; run it again.")
@@ -417,7 +417,7 @@ def _failing_this_run() -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive(path: Path, spec: RunSpec, *, alarm: Callable[[], None] = lambda: None) -> Iterator[Lease]:
-    """Hold the lease of a run.  Raises Busy: another process is running the same spec."""
+    """Hold the lease of a run.  Raises Busy if another process is running the same spec."""
     try:
         lease = take(path, alarm=alarm)
     except Busy as busy:

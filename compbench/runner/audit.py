@@ -1,8 +1,8 @@
 """Check a contestant's self-report: its process runs plugin code, so it can report anything.
 
-Scores are the referee's and never pass through here.  Speeds are the parent's and the referee's own: steps by the parent's
-clock, requests, peak and energy by the referee's.  The contestant reports its stages, FLOPs, memory and counts; if our
-clocks contradict them, or if it worked when it should be idle, no speed is kept.
+Scores come from the referee and are not checked here.  Speeds are measured by the parent (training steps) and the referee
+(requests, peak, energy).  The contestant reports its stages, FLOPs, memory and counts; if our clocks contradict the report, or if
+the contestant worked when it should have been idle, no speed is kept.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ STEPS_SLACK = 2
 """A fit may report at most this many times the budget's steps, per silo and for the server."""
 MOST_SILOS = 100
 PEAK_SLACK = 1.5
-"""A share of the measured peak up to this means that the peak was measured badly; a larger share is impossible."""
+"""A share of the measured peak between 1 and this means that the peak was measured badly; a larger share is impossible."""
 ITS_OWN = frozenset({"train_steps", "evaluations_per_sample", "parameters", "flops_per_train_step", "flops_per_sample"})
 ITS_OWN |= {"peak_memory_bytes", "stages", "extension", "silos"}
-"""A contestant reports these fields of a profile.  The parent and the referee fill all others."""
+"""Fields of a profile that the contestant reports; the parent and the referee fill all others."""
 Listener = Callable[[str, int, int], None]
 
 
 class Watch:
-    """The parent's own observations of a run: progress by its clock, also passed to `listener`, and `cpu_seconds` of the
-    contestant and its descendants (None if not known) before and after each piece of work.
+    """The parent's own observations of a run: progress by the parent's clock (also passed to `listener`), and the CPU seconds of
+    the contestant and its descendants (None if not known) before and after each piece of work.
     """
 
     def __init__(self, listener: Listener, cpu_seconds: Callable[[], float | None] = lambda: None) -> None:
@@ -55,7 +55,7 @@ class Watch:
         self._listener(stage, done, total)
 
     def worked(self, *, sampling: bool = False) -> None:
-        """Note that the contestant has finished an order; `sampling`: it answered the referee's requests meanwhile."""
+        """Note that the contestant has finished an order, or, with `sampling`, that it has answered the referee's requests."""
         self.sampling_cpu_seconds += self._since_last() * sampling
 
     def waited(self) -> None:
@@ -110,7 +110,7 @@ def profile_of(
 def _stages(reported: Profile, refereed: Evaluated, watch: Watch, shared: FitCost | None) -> tuple[list[Stage], float]:
     """All stages, and the contestant's CPU seconds outside of any stage.
 
-    Seconds of sampling come from the referee, their CPU time from the contestant.  During warm-up the contestant may keep all
+    The seconds of sampling come from the referee, its CPU time from the contestant.  During warm-up the contestant may keep all
     cores busy, because a compiler starts processes that the contestant's clock does not see.
     """
     answered = {name: sum(stage.cpu_seconds for stage in reported.stages if stage.name == name) for name in ("warm_up", "sample")}
@@ -124,7 +124,7 @@ def _stages(reported: Profile, refereed: Evaluated, watch: Watch, shared: FitCos
         said_cpu = answered.get(stage.name)
         own = {} if said_cpu is None else {"cpu_seconds": min(said_cpu, seen or said_cpu)}
         stages.append(stage.model_copy(update=own))
-    if idle >= 0.05:  # less is the time of a message or two
+    if idle >= 0.05:  # less than this is the cost of a few messages
         stages.append(Stage(name="outside", seconds=0.0, cpu_seconds=round(idle, 2)))
     return stages, idle
 
@@ -146,7 +146,7 @@ def _speeds(reported: Profile, refereed: Evaluated, watch: Watch, budget: Budget
     }
     measured = refereed.peak_flops_per_second
     if measured:
-        peak = max(measured, *rates.values())  # the peak is the largest value ever measured
+        peak = max(measured, *rates.values())  # so that the peak is the largest value ever measured
         if peak > PEAK_SLACK * measured:
             return {"distrust": f"its reported FLOPs mean {peak:.3g} per second on a device whose peak is {measured:.3g}"}
         found["peak_flops_per_second"] = peak

@@ -3,7 +3,7 @@
     frame = magic, header length, payload length, header, payload
 
 Nothing is unpickled, so a contestant can send wrong numbers but no code.  The parent reads only headers, piece by piece, and
-never imports torch, so its own clock keeps running whatever arrives and however slowly.
+never imports torch, so a slow or huge message cannot block its time limits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FRAME = struct.Struct("<4sIQ")
 MAGIC = b"cbf1"
 MAX_HEADER = 2**20
 MAX_DEPTH = 32
-"""Greatest depth of brackets in a header: more than any message of ours has, and below Python's recursion limit."""
+"""Largest bracket depth of a header: more than any of our messages has, and below Python's recursion limit."""
 CHUNK = 2**16
 
 
@@ -92,7 +92,7 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Return whether bytes were read that no frame has used yet."""
+        """Whether bytes were read that no frame has used yet."""
         return bool(self._buffer)
 
     def read(self) -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 CURVES, TAKEN = "compbench.curves", "compbench.taken"
-"""Keys under which a checkpoint holds the harness's own data: the curves so far, and what was counted so far."""
+"""Keys of the harness's own data in a checkpoint: the loss curves and the counts so far."""
 
 
 class FileCheckpoints:
-    """The latest checkpoint of a stage, in one file that is replaced as a whole; checkpoints of its parts lie next to it.
+    """The latest checkpoint of a stage, in one file that is replaced as a whole; checkpoints of the stage's parts are next to it.
 
     Attributes:
         name: name of the part, with a dot before each nested part; "" for the whole fit.
@@ -45,12 +45,12 @@ class FileCheckpoints:
         self.resumed, self.earlier = False, Tally()
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
-        """(tensors, facts) of the last checkpoint if the run resumes and there is one.  Raises CompbenchError."""
+        """(tensors, facts) of the last checkpoint if the run resumes and has one.  Raises CompbenchError if it is damaged."""
         if not self._resume or not self.path.is_file():
             return None
         try:
             tensors, facts = load_tensors(self.path)
-        except CompbenchError as error:  # the path of a copy, which is deleted with the run
+        except CompbenchError as error:  # whose path is that of a temporary copy
             raise CompbenchError(f"the run's {self.path.name} is damaged; run it again without --resume.") from error
         self._whole.resumed = True
         curves, taken = facts.pop(CURVES, None), facts.pop(TAKEN, None)
@@ -75,7 +75,7 @@ class FileCheckpoints:
         save_tensors(self.path, tensors, {**facts, **own})
 
     def _take(self, taken: object) -> None:
-        """Take over a checkpoint's counts of earlier processes; each part's checkpoint has the total when it was written."""
+        """Add a checkpoint's counts of earlier processes; each part's checkpoint has the total at the time of writing."""
         if isinstance(taken, list) and len(taken) == 3 and all(isinstance(number, int) for number in taken):
             self.earlier = Tally(*map(max, self.earlier.values, taken))
 

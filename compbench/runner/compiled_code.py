@@ -1,7 +1,8 @@
 """Compiled code that a run passes on to later runs of the same code: compiling a UNet takes a minute, loading it takes seconds.
 
 A contestant leaves torch's bundle of compiled code in its folder; the parent keeps the bundle and provides it to contestants of
-the same method, file, settings, budget, device and torch.  No other method ever gets it, because compiled code is code.
+the same method, file, settings, budget, device and torch.  No other method ever gets it, because to run it is to run the code of
+its author.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
     from compbench.api.schemas import Plugin, RunSpec
 
 CODE_FILE = "compiled.bin"
-"""File with compiled code, both in the folder that is lent to a contestant and where the contestant writes its own."""
+"""File with compiled code, both in the folder that a contestant may read and in the folder that it writes to."""
 
 MOST_BYTES = 2**30
 
 
 class KeptCode:
-    """The parent's side: all seeds of a spec share one place in the cache."""
+    """The parent's side: all seeds of a spec share one cache entry."""
 
     def __init__(self, cache: Path, spec: RunSpec, plugin: Plugin) -> None:
         facts = {**spec.model_dump(mode="json", exclude={"seed"}), "torch": version("torch")}
@@ -36,7 +37,7 @@ class KeptCode:
         self.path = cache / f"compiled-{hashlib.sha256(text.encode()).hexdigest()[:24]}.bin"
 
     def lend(self, folder: Path) -> None:
-        """Copy the kept code into the folder that is lent to a contestant."""
+        """Copy the kept code into a folder that a contestant may read."""
         with contextlib.suppress(CompbenchError, OSError):
             publish(self.path, folder / CODE_FILE, limit=MOST_BYTES)
 

@@ -1,7 +1,7 @@
 """The contestant loads the plugin, fits, answers requests and measures itself.  It runs in its own process.
 
-Everything that a plugin does happens here; the referee and the parent never run its code.  It writes to one folder of
-its own; the parent publishes what is worth keeping.
+All plugin code runs here; the referee and the parent never run it.  The contestant writes only to its own folder, from which
+the parent publishes what is kept.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ if TYPE_CHECKING:
 
 
 COMPILE_FROM = 1_000
-"""Compiling a network on a GPU pays if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
+"""Compiling a network on a GPU pays off if the fit has at least this many steps; an uncached UNet takes a minute to compile."""
 
 _AT_IMPORT: dict[str, counted.Tally] = {}
-"""Training that each method's import did in this process; it counts in every later run of a chain."""
+"""Training done by each method's import in this process; it counts in every later run of a chain."""
 PROBE_ROWS = 2
 """Number of samples drawn under the FLOP counter if no request of the run can be repeated."""
 
 
 class Contestant:
-    """One method on one task: `describe`, `open`, `fit`, then `sample` as often as asked, then `measure`.
+    """One method on one task: `describe`, `open`, `fit`, then `sample` for each request, then `measure`.
 
-    In its `folder`, `run` has checkpoints, weights and traces, and `cache` has what is computed from the data.  Files that the
-    parent lends lie next to this folder (`lent_to`).
+    In its `folder`, `run` has checkpoints, weights and traces, and `cache` has what is computed from the data.  Read-only files
+    from the parent are next to this folder (`lent_to`).
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Contestant:
         self._steps = 0
         self._stop: int | None = None
         self._fitted = False
-        self._counting = contextlib.ExitStack()  # counts from the moment that the method gets the problem to the end of the run
+        self._counting = contextlib.ExitStack()  # open from the moment that the method gets the problem to the end of the run
         self._tally, self._at_fitted = counted.Tally(), counted.Tally()
         self._answers = counted.Answers()
         self._smallest: dict[bool, Request] = {}
@@ -125,9 +125,9 @@ class Contestant:
 
     @contextlib.contextmanager
     def _no_way_out(self) -> Iterator[None]:
-        """Let a method refuse only before it sees an example, and stop only when it is asked to; otherwise the run has failed.
+        """Let a method refuse only before it sees an example, and stop only when it is asked to.
 
-        Raises CompbenchError in place of a Refused or Cancelled that came at another time.
+        A Refused or Cancelled at any other time becomes a CompbenchError, so the run fails.
         """
         try:
             yield
@@ -142,10 +142,10 @@ class Contestant:
             raise
 
     def open(self, order: Open) -> Opened:
-        """Open the task's data; return what a fit depends on, if others may share it."""
+        """Open the task's data; return what the fit depends on, if other runs may share the fit."""
         with self._stage("setup"):
             self.device, self.precision = devices.resolve(order.device), order.precision
-            if self.budget.train_steps and not self.oracle:  # otherwise the first optimiser would do it in the fit
+            if self.budget.train_steps and not self.oracle:  # otherwise the first optimiser would do this during the timed fit
                 torch.optim.SGD([torch.zeros(1, requires_grad=True)])
         devices.set_up(self.device, self.precision)
         self._take_what_is_lent()
@@ -175,7 +175,7 @@ class Contestant:
         for path in lent_to(self.own).glob("checkpoint*"):
             publish(path, self.folder / path.name)
         for path in (Home(Path(self.request.home)).cache / FROM_DATA).glob("*.*"):
-            with contextlib.suppress(OSError):  # the data is made again
+            with contextlib.suppress(OSError):  # without the link, the contestant computes the data itself
                 PluginFolder(self.own, "cache", FROM_DATA).link(path)
 
     def fit(self, order: Fit) -> Fitted:
@@ -198,8 +198,8 @@ class Contestant:
             self._counts |= counted.earlier(self.checkpoints.earlier)
             if self.method.shared_fit is not None and isinstance(self.model, torch.nn.Module):
                 save_tensors(self.folder / FIT_FILE, self.model.state_dict(), {})
-                self.model = self._shared_part(self.folder / FIT_FILE)  # in the layout of a loaded fit, for equal sums
-        lasting = dict(self._counts)  # for the part that other methods may load
+                self.model = self._shared_part(self.folder / FIT_FILE)  # in the layout of a loaded fit, for bit-identical sums
+        lasting = dict(self._counts)  # counts of the part that other methods may load
         if self.method.parts is not None:
             self.model = self.method.parts.finish(self.settings, self.problem, self.model)
         self._counts = counted.increased(self._counts, self._tally.since(fitted))
@@ -238,7 +238,7 @@ class Contestant:
         return model.eval()
 
     def _keep_model(self, weights: Path) -> Fitted:
-        """Take the weights of a finished model.  Raises CompbenchError if the method cannot give them."""
+        """Load the weights of a finished model.  Raises CompbenchError if the method cannot load them."""
         name = self.method.name
         if self.method.build is None:
             raise CompbenchError(f"method '{name}' has no `build`, so weights cannot be loaded into it; samples can be scored.")
@@ -255,7 +255,7 @@ class Contestant:
         self._compiled = compiled_sampling(self.model, self.device)
 
     def _taken_from(self, order: Fit) -> bool:
-        """Load a shared fit; return False if it does not fit the method or does not say what it did with the silos."""
+        """Load a shared fit; return False if its weights do not match the method or its use of the silos is not known."""
         cost = order.cost
         assert cost is not None
         try:
@@ -310,7 +310,7 @@ class Contestant:
                 raise
 
     def measure(self) -> Measured:
-        """Return the costs that only the contestant can count, and its environment for the record."""
+        """The costs that only the contestant can count, and its environment for the record."""
         self._counting.close()
         if self._compiled is not None:
             self._notes.add("sample", 1, self._compiled.note)
@@ -360,7 +360,7 @@ class Contestant:
         return None if self.method.evaluations is None else self.method.evaluations(self.settings, self.final)
 
     def _stop_at(self, stops: Sequence[int]) -> None:
-        """Fit up to each of some steps, and save the weights there; the fit continues from its checkpoint."""
+        """Stop the fit at each of some steps and save the weights; the fit continues from its checkpoint."""
         build = self.method.build and partial(self.method.build, self.settings, self.problem)
         for step in stops:
             self._stop = step
@@ -376,7 +376,7 @@ class Contestant:
         with self._stage(stage):
             context = self._context(self._generator(stage), checkpoints, stage=stage)
             if context.compile:
-                torch.compiler.reset()  # torch compiles at most eight shapes of a network, in all runs
+                torch.compiler.reset()  # torch compiles at most eight shapes of a network per process
             model: object = ((stage == "fit" and self.method.parts) or self.method).fit(self.settings, problem, context)
         self._notes.add(stage, 1, context.notes)
         return model
@@ -431,13 +431,13 @@ class Contestant:
         return context
 
     def _generator(self, purpose: str) -> torch.Generator:
-        """Each purpose has its own generator; torch's global one, which initial weights come from, is seeded too."""
+        """The generator for one purpose; torch's global generator, which draws initial weights, is seeded too."""
         seed = seed_of(f"{self.request.seed} {purpose}")
         torch.manual_seed(seed)
         return torch.Generator().manual_seed(seed)
 
     def _flops(self) -> dict[str, float]:
-        """FLOPs of a sample and of a training step; the number of evaluations per sample is noted."""
+        """FLOPs of a sample and of a training step; the number of evaluations per sample goes into the counts."""
         condition = torch.zeros(PROBE_ROWS, len(self.final.space), dtype=torch.long)
         asked = self._smallest.get(False) or Request(condition, torch.zeros(PROBE_ROWS, *self.task.event.shape))
 
@@ -465,7 +465,7 @@ class Contestant:
     def _stage(self, name: str) -> Iterator[None]:
         """Time a block as a stage of the run, however it ends."""
         try:
-            with profiling.timed(getattr(self, "device", None)) as clock:  # there is none before `open`
+            with profiling.timed(getattr(self, "device", None)) as clock:  # there is no device before `open`
                 yield
         finally:
             self.stages.append(Stage(name=name, seconds=clock.wall[0], cpu_seconds=clock.cpu[0]))

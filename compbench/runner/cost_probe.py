@@ -1,6 +1,6 @@
-"""Measure what a sample and a training step of a fitted method cost, with torch's formulas for products.
+"""Measure what a sample and a training step of a fitted method cost, with torch's FLOP formulas for matrix products.
 
-The number of network evaluations per sample is the FLOPs of a sample over those of one example's forward pass in the loss.
+The number of network evaluations per sample is the FLOPs of a sample divided by those of one example's forward pass in the loss.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from compbench.api.context import Context
 
 STEPS = 4
-"""Number of training steps of the probe if there are silos, whose stages take turns; else it takes one step."""
+"""Number of training steps of the probe if there are several silos, whose stages take turns; otherwise it takes one step."""
 
 
 class Probed(NamedTuple):
     """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations per sample (None if they cannot be derived).
 
-    `asked` has a sample's evaluations at conditions with values of 0 ... F factors, as in a request of a few rows, pilots
-    included;
-    () if no network takes conditions.  Backward passes are given for a training step and for the whole request.
+    `asked` counts a sample's evaluations at conditions with values of 0 ... F factors, in a request of a few rows, pilots
+    included; it is () if no network takes conditions.  Backward passes are given per training step and for the whole request.
     """
 
     per_sample: float
@@ -85,7 +84,7 @@ def probed(
     found, declared = None, method.evaluations and method.evaluations(settings, problem)
     if declared is not None and flops.forward and examples:
         found = per_sample / (flops.forward / examples)
-        if evaluations_excess(found, declared):  # is part of the work done once per request?
+        if evaluations_excess(found, declared):  # perhaps part of the work is done once per request
             found = counted.evaluations(sample, max(2, len(asked.x0)), flops.forward, examples, declared)
     trains = reported > 0 or tally.optimiser_steps > 0
     by_size = conditions.of(asked.condition.shape[1])

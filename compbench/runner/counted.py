@@ -31,11 +31,11 @@ FREE_EXAMPLES = 2**14
 """A fit may draw this many examples outside of its steps: for a mean, a list of conditions, or a closed-form fit."""
 
 MOST_PASSES, MOST_PASSES_UNSEEN = 8, 2
-"""Largest number of backward passes per training step (several networks, penalties), and the same if no optimiser was seen."""
+"""Largest number of backward passes per training step (several networks, penalties), and the limit if no optimiser was seen."""
 
 
 _living: WeakValueDictionary[int, Tally] = WeakValueDictionary()
-"""The tallies of this process, which its forks inherit."""
+"""The tallies of this process by number; forks inherit them."""
 
 
 def _found(number: int) -> Tally:
@@ -58,8 +58,8 @@ def _number(index: int) -> property:
 class Tally:
     """Counts of optimiser steps, of examples drawn from all silos, and of backward passes; draws of labels alone do not count.
 
-    Backward passes are those of torch's engine, so an optimiser written by hand is seen by them.  The counts lie in memory that
-    forked processes share, and a copy of a problem counts where the problem does.
+    Backward passes are those of torch's engine, so they also reveal a hand-written optimiser.  The counts are in memory that
+    forked processes share, and a copy of a problem adds to the same counts as the problem.
     """
 
     def __init__(self, optimiser_steps: int = 0, examples: int = 0, backward_passes: int = 0) -> None:
@@ -143,13 +143,13 @@ class CountedSilo:
 
     @property
     def condition(self) -> Tensor:
-        """What `LentSilo.labels` gives.  Labels alone are not examples, so drawing them does not count."""
+        """The conditions for `LentSilo.labels`.  Labels alone are not examples, so drawing them does not count."""
         import torch
 
         return LentSilo(self._counted, torch.device("cpu")).labels()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_counted":  # of a copy that is not filled yet
+        if name == "_counted":  # while a copy is being made
             raise AttributeError(name)
         return getattr(self._counted, name)
 
@@ -165,8 +165,8 @@ def counted(problem: Problem, tally: Tally) -> Problem:
 
 
 LEAST_SHARE = 0.5
-"""If a fit's losses report conditions for a smaller share of its examples, its conditions are not counted: other losses of the
-method report none."""
+"""If the losses of a fit report conditions for a smaller share of its examples, its conditions are not counted, because other
+losses of the method report none."""
 
 
 def regressed(counts: ConditionCounts, problem: Problem, taken: Tally) -> tuple[int, ...]:
@@ -183,7 +183,7 @@ def evaluations(sample: Callable[[int], object], rows: int, forward_flops: float
 
     Args:
         sample: draws a number of samples.
-        rows: number of rows, at least 2, of a request of the run; one row more or less hardly changes it.
+        rows: number of rows of a request of the run, at least 2.
         forward_flops: FLOPs of the forward passes of some training steps.
         examples: number of examples in these steps.
         declared: evaluations per sample that the method declares.
@@ -212,7 +212,7 @@ def allowed_examples(problem: Problem, *, parts: int = 1) -> int:
 
 
 def counts(problem: Problem, tally: Tally, *, before: Tally, reported: int, parts: int = 1) -> dict[str, float]:
-    """What a fit took and what the budget grants, under the names of `compbench.store.counts`.
+    """What a fit used and what the budget grants, under the names of `compbench.store.counts`.
 
     Args:
         problem: the fitted problem, after the fit.
@@ -242,7 +242,7 @@ def earlier(tally: Tally) -> dict[str, float]:
 
 
 def extension(problem: Problem, taken: Tally, *, retrained: bool) -> dict[str, float]:
-    """What a second stage took and what is granted: the larger problem's budget for a new fit, or the extension's budget."""
+    """What a second stage used and what is granted: the larger problem's budget for a new fit, or the extension's budget."""
     steps = allowed_steps(problem, extending=not retrained)
     look = sum(problem.federation.sizes) + FREE_EXAMPLES
     granted = (steps, steps * problem.budget.batch_size + look, ceil(SLACK * _passes(taken.optimiser_steps) * steps))
@@ -250,9 +250,9 @@ def extension(problem: Problem, taken: Tally, *, retrained: bool) -> dict[str, f
 
 
 def granted_passes(counts: Mapping[str, float], each: float) -> float:
-    """Backward passes that the budget grants to a fit, if a training step of a short fit takes `each`.
+    """Backward passes that the budget grants to a fit, if one training step of a short fit takes `each` passes.
 
-    The number per step is limited, and more so if no optimiser was seen, because every pass uses a batch.
+    The number per step has a limit, because every pass uses a batch; the limit is lower if no optimiser was seen.
     """
     return ceil(SLACK * min(max(1.0, each), _passes(counts["optimiser_steps"])) * counts["granted_steps"])
 
@@ -264,10 +264,9 @@ def _passes(steps: float) -> int:
 class Answers:
     """Backward passes in the answers to requests: gradient guidance takes some, and training would take more.
 
-    They are compared with a request that is repeated at the end of the run; requests with given entries are compared with each
-    other.
-    An answer may take as many passes as the repeated one, in proportion to its rows; the answer to a warm-up may take twice as
-    many.
+    They are compared with a request that is repeated at the end of the run, separately for requests with and without given
+    entries.  An answer may take as many passes as the repeated one, in proportion to its rows; the answer to a warm-up may take
+    twice as many.
     """
 
     def __init__(self) -> None:

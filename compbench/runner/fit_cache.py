@@ -1,8 +1,8 @@
 """Fits that several runs share: runs with equal (task, seed, budget, precision, fit) use one model, kept by content hash.
 
-Whichever run asks first fits it; the others, of any method of the same distribution whose `shared_fit` answers alike, load
-its weights and are charged what the fit cost when it was made.  On a CPU the scores equal those of a separate fit, bit
-for bit.  The parent alone writes here: a contestant says what its fit depends on and leaves the weights in its folder.
+The first run that needs the model fits it.  The other runs, of any method of the same distribution whose `shared_fit` returns
+the same value, load its weights and are charged what the fit cost.  On a CPU the scores equal those of a separate fit, bit
+for bit.  Only the parent writes here: a contestant states what its fit depends on and leaves the weights in its folder.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class KeptFit(Frozen):
 
 
 class SharedFit:
-    """The place of one fit in the cache, by the `facts` that it depends on and the `scope` of its code, locked while it is made.
+    """The cache entry of one fit, keyed by the `facts` that it depends on and the `scope` of its code; locked during the fit.
 
-    The lock is one of the leases, because a contestant that could open it could hold it as long as it lives.  `alarm` is called
-    while another run holds the place; an exception from it ends the waiting.
+    The lock is kept with the leases, because a contestant that could open it could hold it as long as it lives.  `alarm` is
+    called while another run holds the lock; an exception from it ends the waiting.
     """
 
     def __init__(self, home: Home, facts: dict[str, Json], scope: str, alarm: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class SharedFit:
         self.lock = held(home.leases / self.path.name, waiting=alarm)
 
     def cost(self) -> FitCost | None:
-        """The cost of the kept fit; None if there is no fit, if its costs were not counted, or if its weights have changed."""
+        """The cost of the kept fit; None if no fit is kept, if its costs were not counted, or if its weights have changed."""
         try:
             kept = read_json(self.path.with_suffix(".json"), KeptFit, MAX_COST_BYTES, "fit")
             return kept.cost if kept.cost.counts and kept.sha256 == file_sha256(self.path) else None
@@ -55,9 +55,9 @@ class SharedFit:
             return None
 
     def keep(self, folder: PluginFolder, cost: FitCost, *, limit: int = 2**33) -> None:
-        """Publish the weights in a contestant's folder, and what they cost.
+        """Publish the weights in a contestant's folder, and the cost of their fit.
 
-        Nothing is kept if they are not a regular file of at most `limit` bytes, or if their fit went beyond its budget.
+        Nothing is kept if the weights are not a regular file of at most `limit` bytes, or if the fit exceeded its budget.
         """
         if fit_excess({**dict.fromkeys(FIT, 0.0), **cost.counts}):
             return

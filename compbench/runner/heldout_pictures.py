@@ -1,7 +1,7 @@
 """Pictures of samples that a record keeps: every held-out cell, real above generated, and one cell during training.
 
-A board has hundreds of pictures, so each takes only tens of kilobytes: by palettes, by tiles of half the side if there are many
-cells, and by at most `MOST_PICTURES` pictures per run.
+A board has hundreds of pictures, so each must take only tens of kilobytes: pictures have palettes, tiles are halved if there are
+many cells, and a run has at most `MOST_PICTURES` pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_SHIFT = 4.0
 PALETTES = (64, 256)
 """A picture of samples may have one of these numbers of colours."""
 MOST_BYTES = 60_000
-"""A picture of cells is at most this long, unless the fewest colours do not suffice."""
+"""A picture of cells has at most this many bytes, unless even the fewest colours need more."""
 FEWER = (128, 64, 32, 16)
 """Numbers of colours of a picture of cells, in the order in which they are tried."""
 WHOLE, HALVED = 36, 96
@@ -164,7 +164,7 @@ def limited_png(picture: Image.Image) -> bytes:
 
 
 def small_png(picture: numpy.ndarray) -> bytes:
-    """A picture (H, W, 3) as a small PNG, an eighth to half of a plain one, because a board has hundreds.
+    """A picture (H, W, 3) as a PNG of an eighth to half of the usual size, because a board has hundreds of pictures.
 
     It gets the smallest palette that changes its values by no more than `MOST_SHIFT` on average.  A picture with too many colours
     for any palette gets 32 levels per channel, so no value changes by more than 4 of 255, and black and white stay exact.

@@ -1,4 +1,4 @@
-"""Run contestant and referee in the caller's process, for debuggers.  There is no time limit, and a plugin can crash it."""
+"""Run contestant and referee in the caller's process, for debuggers, without a time limit; a plugin can crash this process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from compbench.system.errors import CompbenchError
 
 
 class InProcessPair:
-    """A `Pair` of plain calls, on threads that do not spin; a failure keeps its traceback and reaches the debugger.
+    """A `Pair` of plain calls, on threads that do not spin while they wait; a failure keeps its traceback for the debugger.
 
-    The referee's description is the same for all methods of a task, so it is not computed again if it is `known`.
+    The referee's description is the same for all methods of a task, so it is not computed again if `known` gives it.
     """
 
     predecessors, deadline = 0, float("inf")

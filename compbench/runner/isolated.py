@@ -1,6 +1,6 @@
-"""Call a function with plugin code outside of a run, in a contestant's sandbox: for `info`, `check` and `diagnose`.
+"""Call a function that runs plugin code outside of a run, in a contestant's sandbox: for `info`, `check` and `diagnose`.
 
-    parent -> child   Call, and another one after the end of the first
+    parent -> child   Call; the next one after the end of the first
     child -> parent   Value for each value that the function yields, and one at the end; Progress and Failed at any moment
 
 The child is a separate process.  It writes to one scratch folder and cannot read data of the referee or of other runs.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one child, deleted afterwards whatever the child did to it."""
+    """A folder for one child; it is deleted afterwards, whatever the child did to it."""
     with temporary_folder("compbench-isolated-") as room:
         yield room / "own"
 
@@ -46,7 +46,7 @@ class Isolated:
     Args:
         folder: a folder from `scratch`, the only one that the child may write to.
         home: the child cannot read the parts that belong to the referee, the parent or other runs.
-        device: CUDA is started before the border closes, unless it is "cpu".
+        device: unless it is "cpu", CUDA is started before the sandbox is put up.
     """
 
     def __init__(self, folder: Path, *, home: Home, device: str = "cpu", threads: int = 1) -> None:
@@ -96,7 +96,7 @@ def values_of(
     seconds: float = SECONDS,
     listener: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Iterator[T]:
-    """Yield the values of a function in a separate process, which ends with them: see `Isolated`."""
+    """Yield the values of a function in a separate process, which ends after the last value (see `Isolated`)."""
     with contextlib.closing(Isolated(folder, home=home, device=device, threads=threads)) as process:
         yield from process.values(function, arguments, kind, seconds=seconds, listener=listener)
 

@@ -1,4 +1,4 @@
-"""Messages between parent, contestant and referee: each is a frozen class and is checked where it arrives.
+"""Messages between parent, contestant and referee; each is a frozen class, and the receiver checks it.
 
     parent -> child       Begin, then Prepare and Evaluate (referee), Open, Fit and Measure (contestant), and Finish
     child -> parent       Described, Prepared, Opened, Fitted, Evaluated, Measured; Progress and Failed at any moment
@@ -36,7 +36,7 @@ Seconds = Figure
 
 
 class Message(Frozen):
-    """This is the base of all messages; `kind` is the class's name on the wire."""
+    """Base class of all messages; `kind` is the class's name on the wire."""
 
     kinds: ClassVar[dict[str, type[Message]]] = {}
 
@@ -45,7 +45,7 @@ class Message(Frozen):
         Message.kinds[cls.__name__] = cls
 
     def send(self, channel: Channel, tensors: Mapping[str, Tensor] | None = None) -> None:
-        """Send it.  Raises Closed if the other side is gone."""
+        """Send this message.  Raises Closed if the other side is gone."""
         channel.send({"kind": type(self).__name__, **self.model_dump(mode="json")}, tensors)
 
 
@@ -57,7 +57,7 @@ class Begin(Message):
 
 
 class Prepare(Message):
-    """Render, train and keep what the evaluation needs."""
+    """Render, train and cache what the evaluation needs."""
 
 
 class Open(Message):
@@ -86,9 +86,9 @@ class FitCost(Frozen):
 
 
 class Fit(Message):
-    """Fit, or load the fit in `shared`, whose cost is known, or load the finished model in `kept` without fitting.
+    """Fit; or load the fit in `shared`, whose cost is known; or load the finished model in `kept` without fitting.
 
-    At each of `stops` the fit saves its weights (`training_curve`).
+    At each step in `stops` the fit saves its weights (`training_curve`).
     """
 
     shared: str = ""
@@ -118,7 +118,7 @@ class Progress(Message):
 
 
 class Failed(Message):
-    """The end of a run, as the child knows it; `usage` says that the request itself was wrong."""
+    """The end of a run as the child sees it; `usage` means that the request itself was wrong."""
 
     status: Literal["failed", "oom", "killed", "refused"] = "failed"
     reason: LineOfText = ""
@@ -127,7 +127,7 @@ class Failed(Message):
 
 
 class ContestantDescribed(Message):
-    """What the contestant found: the method, its settings, and the budget as it resolves it."""
+    """The contestant's description: the method, its settings, and the budget as the contestant resolves it."""
 
     settings: dict[str, Json]
     method_version: int
@@ -138,7 +138,7 @@ class ContestantDescribed(Message):
 
 
 class RefereeDescribed(Message):
-    """What the referee found: the task, its settings and budget, device, precision and data, and the shots that it drew."""
+    """The referee's description: the task, its settings and budget, device, precision and data, and the shots that it drew."""
 
     task_version: int
     task_settings: dict[str, Json]
@@ -160,13 +160,13 @@ class Prepared(Message):
 
 
 class Opened(Message):
-    """The data is open; everything that a shareable fit depends on, or None if the fit is not shared."""
+    """The data is open.  The message has everything that a shareable fit depends on, or None if the fit is not shared."""
 
     fit: dict[str, Json] | None
 
 
 class Fitted(Message):
-    """The fit is done, or the given one was taken (`shared`)."""
+    """The fit is done, or the given fit was loaded (`shared`)."""
 
     shared: bool = False
     cost: FitCost = FitCost()
@@ -198,19 +198,19 @@ class Measured(Message):
 
 
 class Sample(Message):
-    """One request of a stream; its tensors come with it.  A warm-up says how many requests of its shape `follow` at least."""
+    """One request of a stream; its tensors are the payload.  For a warm-up, at least `follow` more requests have its shape."""
 
     stream: Annotated[str, Field(max_length=200)]
     follow: Count = 0
 
 
 class Samples(Message):
-    """The answer to `Sample`; the samples come with it."""
+    """The answer to `Sample`; the samples are the payload."""
 
 
 M = TypeVar("M", bound=Message)
 OF_THE_REFEREE = (Prepare, Evaluate)
-"""The referee obeys these orders; all other orders are for the contestant."""
+"""Orders for the referee; all other orders are for the contestant."""
 
 
 class Call(Message):
@@ -224,7 +224,7 @@ class Call(Message):
 
 
 class Value(Message):
-    """One value that the function yielded; it is empty if the function has `ended`."""
+    """One value that the function yielded, or an empty one if the function has `ended`."""
 
     value: object = None
     ended: bool = False

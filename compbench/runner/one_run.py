@@ -27,7 +27,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import Home, scratch_folder
 
 DESCRIBE_SECONDS = 300.0
-"""Limit for a plugin's import, in seconds; a plugin that takes longer counts as hanging."""
+"""Time limit for a plugin's import, in seconds; a plugin that takes longer counts as hanging."""
 
 
 def run(
@@ -46,7 +46,7 @@ def run(
 
     Args:
         force: run again even if there is a finished record.
-        resume: go on from the last checkpoint of the same spec.
+        resume: continue from the last checkpoint of the same spec.
         in_process: run everything in this process, for debuggers, without time limit and protection.
         expected: the spec that the request must resolve to here, except for the version of the code (`check_same`).
         processes: processes shared by consecutive runs; without them, the run starts its own.
@@ -80,7 +80,7 @@ def run(
 
 
 def _let_go(processes: Processes, *, well: bool) -> None:
-    """Keep the processes for the next run if all went well, and end them otherwise."""
+    """Keep the processes for the next run if this run went well, and end them otherwise."""
     if well:
         processes.release()
     else:
@@ -90,7 +90,7 @@ def _let_go(processes: Processes, *, well: bool) -> None:
 def look_up(
     request: RunRequest, processes: Processes, *, alarm: Callable[[], None] = lambda: None
 ) -> tuple[RunSpec, Outcome | None]:
-    """The spec that a request resolves to, and its finished record if there is one; nothing is run, and the processes stay."""
+    """The spec that a request resolves to, and its finished record if there is one; nothing is run, the processes are kept."""
     attempt, found = _resolved(request, processes, alarm)
     return attempt.spec, found
 
@@ -123,7 +123,7 @@ def seal(request: RunRequest, processes: Processes, *, alarm: Callable[[], None]
 
 @contextlib.contextmanager
 def processes_of(home: Home) -> Iterator[Processes]:
-    """Processes for runs that follow each other; they end with the block."""
+    """Processes for consecutive runs; they end with the block."""
     with scratch_folder(home.root) as scratch, contextlib.closing(Processes(scratch)) as processes:
         yield processes
 

@@ -1,4 +1,4 @@
-"""Child processes of a run: they are started with the right threads and allocator, watched, and killed as a group."""
+"""Child processes of a run: start them with the right number of threads and allocator, watch them, and kill them as a group."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ ALARM_SECONDS = 0.5
 ASKING = (*STOPPING_SIGNALS, signal.SIGUSR2)
 """Signals by which a user or a scheduler asks a process to stop; a scheduler may send them to every process of a job."""
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "67108864"}
-"""Let glibc keep freed memory instead of returning it: page faults are the top cost of convolutions (1.3-2x measured)."""
+"""Let glibc keep freed memory instead of returning it: page faults make convolutions 1.3 to 2 times slower (measured)."""
 DEFAULTS = {"HDF5_USE_FILE_LOCKING": "FALSE"}
 """Defaults of variables that a user may override.  Official files are only read, so HDF5 needs no lock, even if a notebook has
 one open or the disk has no locks."""
 COMPILED = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_HOME": "triton-home", "TRITON_CACHE_DIR": "triton"}
 COMPILED |= {"CUDA_CACHE_PATH": "cuda"}
-"""Variables that name caches of compiled code, and the folder of each: the sandbox forbids writing to a home folder."""
+"""Variables that name caches of compiled code, and a folder for each, because the sandbox forbids writing to a home folder."""
 
 
 class Ended(Exception):
-    """A child that no longer answers: the record's status, reason and traceback tail.
+    """A child no longer answers.  The exception has the record's status, reason and traceback tail.
 
     `stopped`: the child ended because it was asked to stop, by its own report or by the signal that ended it.
     """
@@ -117,7 +117,7 @@ class Process:
         """Wait for the next message of a kind, until the deadline of `time.monotonic()` at most.
 
         An incomplete message ends the wait earlier.  `alarm` is called twice a second, also while the child is silent; an
-        exception from it ends the wait.  Raises Ended: the child failed, died, sent something else or ran out of time.
+        exception from it ends the wait.  Raises Ended if the child failed, died, sent something else or ran out of time.
         """
         begun = 0.0  # start of the message that is being received
         with selectors.DefaultSelector() as selector:
@@ -145,7 +145,7 @@ class Process:
                 progress(message.stage, message.done, message.total)
 
     def _next(self, *, read: bool) -> Message | None:
-        """The next complete message; `read` reads once before, which does not block if the socket is readable."""
+        """The next complete message, if any; `read` first reads from the socket once, which does not block if it is readable."""
         try:
             if read:
                 self.control.read()
@@ -157,7 +157,7 @@ class Process:
             raise self.death() from error
 
     def death(self) -> Ended:
-        """Explain by its exit status how a child ended without a message; waits a little for the status."""
+        """Explain from its exit status how a child ended that sent no message; wait a little for the status."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=10)
         code, tail = self.process.poll(), log_tail(self.log)
@@ -189,7 +189,7 @@ class Process:
 
 
 class Child(Process):
-    """A contestant or a referee; one that has finished a run takes another."""
+    """A contestant or a referee, which can do several runs one after the other."""
 
     def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool = False) -> None:
         words, threads = ("compbench.runner.worker", role), threads_of(request)
@@ -202,7 +202,7 @@ class Child(Process):
 
 
 class Processes:
-    """A contestant and a referee, kept for runs that follow each other; each has its own folder in `folder`."""
+    """A contestant and a referee, reused for consecutive runs; each has its own folder in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -212,7 +212,7 @@ class Processes:
         self.predecessors = 0
 
     def take(self, request: RunRequest) -> tuple[Child, Child]:
-        """Contestant and referee for `request`: the existing ones if they fit the request and are alive, else new ones."""
+        """Contestant and referee for `request`: the existing ones if they suit the request and are alive, else new ones."""
         key = (request.method, request.plugins, request.threads, request.slots, request.device, request.card)
         if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
             self.predecessors += 1
@@ -224,7 +224,7 @@ class Processes:
             remove_tree(self._contestant_folder)
         self._started += 1  # no contestant gets a folder that another could write to
         left, right = Channel.pair()
-        calm = (threads := threads_of(request)) > 1 and is_calm(threads)  # one thread waits for none
+        calm = (threads := threads_of(request)) > 1 and is_calm(threads)  # a single thread never waits for others
         contestant = Child("contestant", request, left, self._contestant_folder, calm=calm)
         self.pair = contestant, Child("referee", request, right, self.folder / "referee", calm=calm)
         left.close()
@@ -257,7 +257,7 @@ def threads_of(request: RunRequest) -> int:
 
 
 def environment(threads: int, card: Card | None = None, *, calm: bool = False) -> dict[str, str]:
-    """The children's environment: threads, allocator, no stray caches, and the one GPU that they see where one was chosen."""
+    """The children's environment: threads, allocator, caches in their own folder, and the only visible GPU if one was chosen."""
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
     own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # otherwise each slot's compiler would start one process per core
     seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}
@@ -265,7 +265,7 @@ def environment(threads: int, card: Card | None = None, *, calm: bool = False) -
 
 
 def own_places(folder: Path) -> dict[str, str]:
-    """Make a child's own folder; the environment that keeps temporary files and compiled code inside it."""
+    """Make a child's own folder; return the variables that keep temporary files and compiled code inside of it."""
     temporary, compiled = folder / "tmp", folder / "compiled"
     try:
         for place in (temporary, compiled):

@@ -1,4 +1,4 @@
-"""The referee runs our code only: it prepares judges and references, asks the contestant, and checks and scores the samples."""
+"""The referee runs only our own code: it prepares judges and references, requests samples, and checks and scores them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Answer(Protocol):
 
 
 Note = Callable[[Request, str, "Tensor"], None]
-"""This function receives each request, its stream and its checked samples."""
+"""A function that receives each request, its stream and its checked samples."""
 CPU_BATCH = 64
 GPU_BATCH = 512
 TRAJECTORY_BATCH = 256
 VECTOR_BATCH = 8192
-"""Samples per request: small image batches fit CPU caches, a GPU needs large batches, and vectors cost mostly steps."""
+"""Samples per request: small image batches fit CPU caches, a GPU needs large batches, and vectors cost mostly per step."""
 OWN_PROCESSES = 2
-"""A run has two processes on a GPU, contestant and referee.  If there are more, the GPU's energy is not only this run's."""
+"""A run has two processes on a GPU, contestant and referee.  If there are more, other work contributes to the GPU's energy."""
 MOST_VALUE = 1e9
 """Largest absolute value of a sample; a larger one has diverged, and a record cannot hold its square (`interfaces.LARGEST`)."""
 
@@ -61,11 +61,11 @@ class Referee:
         self.registry = registry or Registry(tuple(Path(file) for file in request.plugins))
         self.stages: list[Stage] = []
         self.opened: OpenTask | None = None
-        self.draws_shots = True  # computing an identity needs none
+        self.draws_shots = True  # False where only an identity is needed
         self._joules: float | None = None
 
     def describe(self) -> RefereeDescribed:
-        """Load the task and find out which data it will use, on which device, in which precision."""
+        """Load the task and determine its data, device and precision."""
         self.task = task_of(self.request, self.registry)
         self.device = devices.resolve(self.request.device)
         self.precision = devices.precision(self.request.precision, self.device)
@@ -117,7 +117,7 @@ class Referee:
         return parameters_of(partial(backbone, self.task.event, budget_of(self.request, self.task)))
 
     def prepare(self) -> None:
-        """Render, train and cache what the evaluation needs, before the contestant's clock runs."""
+        """Render, train and cache what the evaluation needs, before the contestant is timed."""
         with profiling.timed(self.device) as clock:
             if self.opened is None:
                 self.opened = self.task.open(self.context)
@@ -126,7 +126,7 @@ class Referee:
         self._joules = self._energy()
 
     def evaluate(self, answer: Answer) -> Evaluated:
-        """Score a contestant; all of its answers are checked here.  Pictures go to the referee's folder."""
+        """Score a contestant, after a check of each answer.  Pictures go to the referee's folder."""
         import torch
 
         joules, recorder = self._energy(), Recorder()
@@ -190,17 +190,17 @@ class Referee:
 
 
 class Usual(NamedTuple):
-    """Usual requests, in order: number of samples of each, and its seconds by the referee's clock."""
+    """Requests on which speeds are measured, in order: number of samples of each, and its seconds by the referee's clock."""
 
     batch: int = 0
     request_seconds: tuple[float, ...] = ()
 
 
 class CheckedSampler:
-    """Draws x0, asks in batches, times each request, and lets only samples of the right shape and finite values through.
+    """Draw x0, ask in batches, time each request, and accept only samples of the right shape with finite values.
 
     x0 depends on seed, stream and row alone, so every method gets the same noise for the same request.  On a GPU (`warm_up`) a
-    request that is larger than those before it is asked twice and counts once: kernels are loaded and chosen at the first.
+    request that is larger than those before it is asked twice and counts once, because its first use loads and chooses kernels.
     """
 
     def __init__(
@@ -224,10 +224,10 @@ class CheckedSampler:
     ) -> Tensor:
         """Samples (B, *D) float32 on the CPU for conditions (B, F), around the `known` entries if there are any.
 
-        In a request with known entries, a sample that is not finite becomes all NaN, as long as other samples are finite: its
-        trial fails, but a single failed plan does not fail the run.
+        In a request with known entries, a sample that is not finite becomes all NaN if other samples are finite, so that a single
+        failed plan fails its trial but not the run.
 
-        Raises CompbenchError: wrong shape or type, values that are not finite, or changed known entries, with their share.
+        Raises CompbenchError if the shape or type is wrong, values are not finite, or known entries changed (with the share).
         """
         import torch
 
@@ -252,7 +252,7 @@ class CheckedSampler:
             self.note(request, stream, parts[-1])
             self._progress(f"sample {stream}", first + len(rows), len(condition))
         made, seconds = torch.cat(parts), time.perf_counter() - start
-        if known is not None and len(made) and bool(made.isnan().all()):  # other samples were refused at their first batch
+        if known is not None and len(made) and bool(made.isnan().all()):  # only with known entries; else the first batch raises
             raise self._not_finite(1.0)
         self.seconds += seconds
         self.num_bytes += 2 * made.numel() * made.element_size()  # noise is sent one way, samples the other

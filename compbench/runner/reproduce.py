@@ -48,7 +48,7 @@ class Reproduction(NamedTuple):
 
     @property
     def same_shots(self) -> bool:
-        """Whether both were trained on shots of the same conditions, or on none; a picture's last bits may differ by machine."""
+        """Whether both were trained on shots of the same conditions, or on none; pictures are not compared (last bits differ)."""
         one, other = (
             shots and (shots.per_cell, shots.num_cells, [name.partition("#")[0] for name in shots.examples])
             for shots in (self.record.shots, self.again.shots)
@@ -78,7 +78,7 @@ def reproduce(
     """Run the spec of a record file with today's code in fresh processes and an empty home, and compare.
 
     The official data in `home` is used; judges, references and fitted models are made again.  Without `threads`, the run uses
-    the record's number of threads, if this machine has so many.  `plugins` are files of methods that are not installed.
+    the record's number of threads, if this machine has as many.  `plugins` are files of methods that are not installed.
 
     Raises:
         CompbenchError: the file is not a record of a successful run, or its spec cannot be run here.
@@ -109,8 +109,8 @@ def request_of(spec: RunSpec, home: Path, threads: int = 0) -> RunRequest:
 def compare(record: Record, again: Record, *, margin: Callable[[str], float], tolerance: float) -> Reproduction:
     """Compare the scores of two records; a score without a value in the first needs none in the second.
 
-    Distances in a judge's features are not compared if training the judge again gives another network, as on another type of
-    processor.
+    Distances in a judge's features are not compared if training the judge again gave another network, as happens on another type
+    of processor.
     """
     found = {(score.name, score.metric_version): score.value for score in again.scores}
     one_judge = can_be_one(record, again)
@@ -132,7 +132,7 @@ def tolerated(score: Score, margin: float, relative: float) -> float:
     """The largest difference that counts as the same score.
 
     max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on another
-    machine the same seed gives other last bits, so a sample near the judge's decision boundary may be classified differently.
+    machine the last bits differ, so a sample near the judge's decision boundary may be classified differently.
     """
     value = score.value or 0.0
     allowed = max(margin, relative * abs(value), relative * abs(score.floor or 0.0))

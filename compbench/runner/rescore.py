@@ -1,7 +1,7 @@
 """Score without training: a record's kept samples or weights, or samples and weights from other sources.
 
     record + runs/IDENTITY/samples.npz | model.safetensors  --today's task and metrics-->  a new record that names the first
-    samples.npz | weights of others                       --the same evaluation------->  a record of samples only
+    samples.npz | weights from elsewhere                    --the same evaluation------->  a record of level `samples only`
 
 Nothing is overwritten.  The new record refers to the fit of the first record, so all code except the task's and the metrics' must
 be unchanged, and every score of an unchanged version must stay the same; otherwise rescoring is refused.
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
-"""These parts of the code only score, and may differ; a task whose training data changes has a new version and is refused."""
+"""Parts of the code that may differ, because they only score; a task with new training data has a new version and is refused."""
 ASKED = ("conditions", "stream", "x0", "known")
 LOG = logging.getLogger("compbench.score")
 
@@ -77,8 +77,8 @@ def rescore(
         listener: called with (stage, done, total).
 
     Returns:
-        the new record; `reused` if nothing has changed since, or if it was rescored before.  A score that lacked a library is
-        computed once the library is installed.
+        the new record; `reused` if nothing has changed since, or if it was rescored before.  A score that was unavailable for
+        lack of a library is computed if the library is now installed.
 
     Raises:
         CompbenchError: neither samples nor weights were kept, the method is not installed, or the kept files do not give the
@@ -103,7 +103,7 @@ def rescore(
 
 
 def lacking_a_library(record: Record) -> set[str]:
-    """Names of the scores that are unavailable because a library is missing; installing it changes no identity."""
+    """Names of the scores that are unavailable because a library is missing; installing the library changes no identity."""
     return {score.name for score in record.scores if score.value is None and "pip install" in score.reason}
 
 
@@ -189,7 +189,7 @@ def _filled(asked: Request) -> Tensor:
 
 
 class _Untrained(Attempt):
-    """An attempt without a fit: an error is printed and no record is written."""
+    """An attempt without a fit; on an error no record is written."""
 
     def __init__(self, request: RunRequest, home: Home, pair: Pair, *, kept: Path | None = None) -> None:
         self.kept = kept

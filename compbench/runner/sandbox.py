@@ -1,11 +1,11 @@
 """The contestant's sandbox, enforced by the kernel (Linux, Landlock) before any plugin code runs.
 
 Inside the sandbox a process and its descendants can write only to one folder.  They cannot read data of the referee or of other
-runs, bind or connect TCP sockets the usual way, or signal a process outside.  Kernel objects that would outlive the process
-(shared memory, message queues, keys, extended attributes) are blocked too.  The sandbox cannot be left. docs/security.md lists
-what it does not cover.
+runs, cannot bind or connect TCP sockets in the usual way, and cannot signal a process outside.  Kernel objects that would
+outlive the process (shared memory, message queues, keys, extended attributes) are blocked too.  The sandbox cannot be left.
+docs/security.md lists what it does not cover.
 
-A Landlock rule allows everything beneath a path, without exceptions.  So reading is allowed for every sibling of each folder on
+A Landlock rule allows everything beneath a path, without exceptions.  So reading is allowed for all siblings of the folders on
 the path to a forbidden one, but not for the folders on that path.  Listing folders is never restricted.
 """
 
@@ -27,7 +27,7 @@ WRITE_FILE, READ_FILE = 1 << 1, 1 << 2
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))  # write, remove, and make anything
 REFER, TRUNCATE = 1 << 13, 1 << 14
 NODES = 1 << 6 | 1 << 11
-"""Right to make device nodes, which no plugin needs and through which root could open a disk."""
+"""Right to make device nodes; no plugin needs it, and root could open a disk through such a node."""
 OF_FILES = WRITE_FILE | READ_FILE | TRUNCATE
 """A rule for a file (not a folder) may name only these rights."""
 NETWORK = 0b11  # bind and connect of TCP
@@ -39,7 +39,7 @@ OWN_THREADS = Path("/proc/self/task")
 DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri", "kfd")
 """Entries of /dev that torch, CUDA and Python write to; none is a disk or another terminal."""
 SHARED_MEMORY, OWN_MEMORY = Path("/dev/shm"), "compbench-own"
-"""Folder of shared memory, and the source of its mount where a supervisor gave a child one that ends with it."""
+"""Folder of shared memory, and the source of its mount if a supervisor gave a child a private one, which ends with the child."""
 FILTER, SECCOMP, NOT_PERMITTED, PERMITTED = 2, 22, 0x00050001, 0x7FFF0000
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 """Instructions of a seccomp filter of system calls."""
@@ -50,7 +50,7 @@ KEEPING = {
 """For each architecture, its number, and its system calls that leave something behind: shmget, semget, msgget, mq_open, add_key,
 request_key, keyctl, setxattr, lsetxattr, fsetxattr, io_uring_setup (which could do the others) and setxattrat."""
 OTHER_CALLS = 0x40000000
-"""Numbers from here on are those of another table (x32)."""
+"""System call numbers from here on belong to another table (x32)."""
 OFF = "COMPBENCH_SANDBOX"
 
 _kept: list[int] = []
@@ -74,7 +74,7 @@ def kind() -> str:
 
 
 def put_up(*, forbidden: Iterable[Path], writable: Iterable[Path]) -> None:
-    """Restrict this process for good, if the kernel can.
+    """Restrict this process irrevocably, if the kernel can.
 
     Args:
         forbidden: folders or files that must not be read; they need not exist.
@@ -146,7 +146,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         return  # deleted meanwhile, or not readable
     try:
         mode = os.fstat(handle).st_mode
-        if stat.S_ISLNK(mode):  # its target has its own rule
+        if stat.S_ISLNK(mode):  # the link's target has its own rule
             return
         rights = rights if stat.S_ISDIR(mode) else rights & OF_FILES
         rule = struct.pack("=Qi", rights, handle)

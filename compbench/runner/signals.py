@@ -1,4 +1,4 @@
-"""Handle Ctrl-C, SIGTERM (from schedulers) and SIGHUP (from a closed terminal): what they end, and when they are deferred."""
+"""Handle Ctrl-C, SIGTERM (from schedulers) and SIGHUP (from a closed terminal): end runs cleanly, or defer the signal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WORDS = {signal.SIGINT: "stopped by Ctrl-C", signal.SIGTERM: "stopped by SIGTERM
 """How a record names the signal that stopped its run."""
 
 Handler = Callable[[int, FrameType | None], object] | int
-"""A signal handler is a function or SIG_IGN."""
+"""A signal handler: a function or SIG_IGN."""
 
 
 class Stopping(threading.Event):
-    """An event that is set when a sweep has to stop, with the reason, which records of the stopped runs repeat.
+    """An event that is set when a sweep has to stop, with the reason, which the records of the stopped runs state.
 
     Args:
         words: the reason by signal.
@@ -47,7 +47,7 @@ def terminate_like_ctrl_c() -> None:
 
 
 def stopped_by_signals(stopping: Stopping) -> contextlib.AbstractContextManager[None]:
-    """Let each signal only set `stopping`: slots end in bounded time, and a second press loses nothing."""
+    """Let each signal only set `stopping`: slots then end in bounded time, and a second Ctrl-C loses nothing."""
     return _handled(lambda number, frame: stopping.stop(stopping.words[signal.Signals(number)]))
 
 
@@ -55,8 +55,8 @@ def stopped_by_signals(stopping: Stopping) -> contextlib.AbstractContextManager[
 def unheard_by_children() -> Iterator[None]:
     """Block SIGUSR2 in this thread; processes and threads that it starts meanwhile keep it blocked.
 
-    SLURM sends that signal to every process of a step when its time is nearly up.  It would kill a contestant, which the
-    parent asks to save a checkpoint at that moment.
+    SLURM sends SIGUSR2 to every process of a step when its time is nearly up.  The signal would kill a contestant just when
+    the parent asks it to save a checkpoint.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
     try:
@@ -82,7 +82,7 @@ def uninterrupted() -> contextlib.AbstractContextManager[None]:
 
 
 def _listened_to() -> list[signal.Signals]:
-    """All signals, except SIGHUP if nohup ignores it; SIGINT counts even if the shell started us with it ignored."""
+    """The signals to handle: all, except SIGHUP if nohup ignores it; SIGINT is handled even if the shell ignores it."""
     return [number for number in STOPPING_SIGNALS if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
 
 

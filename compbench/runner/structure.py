@@ -36,7 +36,7 @@ MOST_UNITS = 2048
 """Largest number of activations per row; if there are more, the seed draws some, which leaves R2 and angles unbiased."""
 
 UNABLE = (CompbenchError, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""Errors of a network that takes other inputs than its signature suggests; it has no structure, and its run is unaffected."""
+"""Errors of a network whose inputs are not those that its signature suggests; it has no structure, and its run is unaffected."""
 
 Forward = Callable[["Tensor", "Tensor", "Tensor"], object]
 
@@ -63,7 +63,7 @@ def structure_of(model: object, problem: Problem, device: torch.device, seed: in
 
 
 def forward_of(model: nn.Module) -> Forward | None:
-    """The model as (x_t, t, condition) -> anything; None for another signature."""
+    """The model as a function (x_t, t, condition) -> anything; None for another signature."""
     names = [
         name
         for name, parameter in inspect.signature(model.forward).parameters.items()

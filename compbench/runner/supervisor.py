@@ -23,7 +23,7 @@ PARENT_DIED, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 NEW_MOUNTS, NEW_USER = 0x20000, 0x10000000  # CLONE_NEWNS, CLONE_NEWUSER
 PRIVATE, PLAIN = 1 << 18 | 1 << 14, 2 | 4  # MS_PRIVATE | MS_REC; MS_NOSUID | MS_NODEV
 OWN_MEMORY = b"compbench-own"
-"""Source of the mount of a child's own /dev/shm, by which `sandbox` recognises it."""
+"""Source name of the mount of a child's own /dev/shm; `sandbox` recognises the mount by it."""
 
 
 def fork_under_supervisor(*descriptors: int) -> None:
@@ -46,7 +46,7 @@ def fork_under_supervisor(*descriptors: int) -> None:
 def give_own_memory() -> None:
     """Give this process its own /dev/shm, which ends with its descendants, if the kernel and its rules allow that.
 
-    It is tried in a fork first, because a partial success would leave a process without its user.
+    A fork tries it first, because a partial success would leave this process without its user ID.
     """
     if os.environ.get("COMPBENCH_SANDBOX") == "off" or sys.platform != "linux":
         return
@@ -57,11 +57,11 @@ def give_own_memory() -> None:
         os._exit(1)
     if os.waitpid(trial, 0)[1] == 0:
         _own_memory()
-        _control(PARENT_DIED, signal.SIGKILL)  # new rights may have removed the setting
+        _control(PARENT_DIED, signal.SIGKILL)  # a change of credentials may have cleared this setting
 
 
 def _own_memory() -> bool:
-    """Mount an own /dev/shm, as root in a new mount namespace, else also in a user namespace; return whether it succeeded."""
+    """Mount a private /dev/shm in a new mount namespace (without root, a new user namespace too); return whether it succeeded."""
     libc, user, group = ctypes.CDLL(None), os.getuid(), os.getgid()
     if libc.unshare(NEW_MOUNTS) != 0:
         if libc.unshare(NEW_USER | NEW_MOUNTS) != 0:
@@ -115,13 +115,13 @@ def process_table(table: Path = Path("/proc")) -> dict[int, tuple[int, int]]:
     found = {}
     for stat in table.glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            words = stat.read_text("utf-8", "replace").rsplit(")", 1)[1].split()  # a name may hold anything
+            words = stat.read_text("utf-8", "replace").rsplit(")", 1)[1].split()  # a process name may contain spaces and brackets
             found[int(stat.parent.name)] = int(words[1]), sum(map(int, words[11:15]))
     return found
 
 
 def cpu_seconds_below(top: int, table: Path = Path("/proc")) -> float | None:
-    """User and system time of a process and its descendants, including ended ones; None if not known."""
+    """User and system time in seconds of a process and its descendants, including ended ones; None if not known."""
     known = process_table(table)
     if top not in known:
         return None

@@ -1,4 +1,4 @@
-"""Scores during training: one fit is stopped at some steps and continued, and its averaged weights are scored at each stop.
+"""Scores during training: a fit is stopped at some steps and continued, and its averaged weights are scored at each stop.
 
 A stopped fit saves a checkpoint and resumes bit for bit (the contract of every method), so the final fit is the same as without
 stops.  The weights at a stop are the averages in that checkpoint, loaded into the network that `build` makes.
@@ -40,7 +40,7 @@ def stopped(fit: Callable[[], object], checkpoint: Path, build: Callable[[], nn.
         name: name of the method.
 
     Raises:
-        CompbenchError: the fit cannot be stopped, or its checkpoint has no averages or those of another network.
+        CompbenchError: the fit cannot be stopped, or its checkpoint has no averaged weights or those of another network.
     """
     if build is None:
         raise CompbenchError(f"--curve: method '{name}' has no `build`, so weights cannot be loaded into it.")

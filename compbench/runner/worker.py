@@ -33,22 +33,22 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 0.2
 POLL_SECONDS = 2.0
-"""A method has this long to check whether it should stop.  With nothing to save, it is then interrupted, even in a compiler."""
+"""A method has this long to check whether it should stop; with nothing to save, it is then interrupted, even while compiling."""
 REQUEST_BYTES = 2**33
-"""Largest size of a request in bytes; a contestant trusts the referee up to this size."""
+"""Largest size in bytes of a request that a contestant accepts."""
 SLACK_BYTES = 2**16
 """An answer may have this many bytes in addition to its numbers, for the header of its tensors."""
 GONE = "the contestant's process ended while it was asked for samples"
 
 _sandboxed: list[Path] = []
-"""The folder that this process is confined to; at most one."""
+"""At most one folder: the one that this process is confined to."""
 
 
 class ProgressReporter:
     """Sends a child's progress at most five times a second, and knows whether the child was asked to stop.
 
     A fit that has done steps may save them.  Before the first step and after the last one there is nothing to save, so a method
-    that does not check within `POLL_SECONDS` is interrupted by Cancelled: the first compilation takes up to a minute.
+    that does not check within `POLL_SECONDS` is then interrupted by Cancelled: a first compilation can take a minute.
     """
 
     def __init__(self, control: Channel) -> None:
@@ -79,7 +79,7 @@ class ProgressReporter:
 
 
 def main(role: str, control_descriptor: int, peer_descriptor: int) -> None:
-    """Serve the parent's runs, one after the other, until the parent ends; a failed run is the last."""
+    """Serve the parent's runs, one after the other, until the parent ends or a run fails."""
     control, peer = map(Channel.of_descriptor, (control_descriptor, peer_descriptor))
     serve = _serve_contestant if role == "contestant" else _serve_referee
     with failures_sent(control):
@@ -168,19 +168,19 @@ def _serve_referee(begin: Begin, control: Channel, peer: Channel, reporter: Prog
 
 
 def confine(home: Home, folder: Path) -> None:
-    """Close the sandbox around this process, once; later runs of a chain stay inside.
+    """Put this process into the sandbox once; later runs of a chain stay inside.
 
     The process can write only to `folder`, and cannot read data of the referee, the parent or other runs.
     """
     if not _sandboxed:
-        with contextlib.suppress(OSError):  # files that exist by now can be read
+        with contextlib.suppress(OSError):  # only what exists now will be readable later
             home.cache.mkdir(parents=True, exist_ok=True)
         _sandboxed.append(folder)
         sandbox.put_up(forbidden=home.closed, writable=(folder,))
 
 
 class ContestantFailed(CompbenchError):
-    """The contestant raised an error while it answered; this carries the error that it sent."""
+    """The contestant raised an error while it answered; `failed` is the message that it sent."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason or "the contestant failed")
