@@ -35,7 +35,7 @@ def sentence(rows: Sequence[Row]) -> str:
 
 
 def terminal(rows: Sequence[Row]) -> None:
-    """Print the table; rows that did not change are counted, not shown, when there are many."""
+    """Print the table; if there are many unchanged rows, only their number is shown."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -57,7 +57,7 @@ def terminal(rows: Sequence[Row]) -> None:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A comment for a pull request: the answer, the rows to look at, and all rows folded away."""
+    """A comment for a pull request: the answer, the rows to look at, and all rows in a collapsed section."""
     looked_at = [row for row in rows if row.verdict not in ("pass", "better")]
     parts = [f"### compbench gate: {_escaped(sentence(rows))}", ""]
     if looked_at:

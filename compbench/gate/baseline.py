@@ -1,4 +1,4 @@
-"""Stored baselines: exact facts and scores of a suite's cases, from any machine.  Speeds depend on the machine: none is kept."""
+"""Stored baselines: exact facts and scores of a suite's cases, from any machine.  No speeds: they depend on the machine."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Baseline(BaseModel):
 
 
 def read(path: Path) -> Baseline:
-    """Read a stored baseline.  Raises CompbenchError: the file does not exist, or what is wrong with it."""
+    """Read a stored baseline.  Raises CompbenchError if the file does not exist or is invalid."""
     try:
         return Baseline.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Facts about a checkout's code that need no run: digests, versions, and the source files that they belong to.
+"""Facts about a checkout's code for which nothing is run: digests, versions, and their source files.
 
     python -P code_probe.py ORDER      ORDER: a file of JSON that names the file for the answer
 
-`verify --equal` runs this file with the interpreters of two commits, so it uses only what `compbench` has at both; if an order
+`verify --equal` runs this file with the interpreters of two commits, so it uses only what `compbench` has at both.  If an order
 has another checkout's `facts`, that checkout's code is hashed by this checkout's rules.
 """
 
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the compbench of an older commit has no such types
+if TYPE_CHECKING:  # an older commit's compbench lacks these types
     from compbench.api.interfaces import Method, Metric, Task
     from compbench.gate.proof import CodeFacts
     from compbench.registry.registry import Entry
@@ -25,7 +25,7 @@ KINDS = ("methods", "tasks", "metrics")
 
 
 ours = runpy.run_path(str(Path(__file__).with_name("probe.py")))["ours"]
-"""Imports a module of the interpreter's own compbench, whatever its layout (`probe.ours`)."""
+"""A function that imports a module of the interpreter's own compbench, whatever its layout (`probe.ours`)."""
 
 
 class Foreign:

@@ -1,7 +1,7 @@
 """`compbench profile`: measure a method's cost on a task with the gate's probe in fresh processes, alone on the machine.
 
-A first process fills caches and times nothing; then come the repetitions.  A lock for the whole machine keeps two measurements
-apart.  The cores that other processes use meanwhile are measured too; the file has this number, and boards show it.
+A first process only fills caches; then come the timed repetitions.  A lock for the whole machine prevents two measurements at the
+same time.  The number of cores that other processes use meanwhile is measured and stored too, and boards mark such profiles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.files import lock
 
 MACHINE = Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
-"""This folder is shared by all users of a machine, whatever their TMPDIR is."""
+"""Folder that all users of a machine share, whatever their TMPDIR is."""
 LOCK = "compbench-profile.lock"
 
 
@@ -67,13 +67,13 @@ def measure(
     Args:
         side: interpreter and home.
         cell: method, task, preset, settings.
-        options: device, data, precision, threads, and how long each process times training, and sampling.
+        options: device, data, precision, threads, and how long each process times training and then sampling.
         repetitions: number of processes that count, at least `store.profiles.FEWEST`.
         known: known profiles; one of them is returned if nothing that it depends on has changed.
         listener: receives a line before each part.
 
     Raises:
-        Unable: a process failed, and why.
+        Unable: a process failed; the message has the reason.
     """
     started = datetime.now(UTC).isoformat(timespec="seconds")
     listener(f"{cell.name}: warm-up")

@@ -1,9 +1,9 @@
 """Run several orders of the probe, each in a fork of a process that has loaded torch, so that imports happen only once.
 
-    python -P forked_probe.py PROBE ORDERS      prints the answers to a JSON list of orders, as a list, on its last line
+    python -P forked_probe.py PROBE ORDERS      prints a JSON list of answers to a JSON list of orders, on its last line
 
-Orders run on the CPU, because a process that has started CUDA cannot be forked.  Base and head both run this file, like the
-probe.
+Orders run on the CPU, because a process that has started CUDA cannot be forked.  Base and head both run this file, as they both
+run the probe.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ MOST_BYTES = 65536
 
 
 class Order(TypedDict):
-    """The part of an order that this file reads: its time limit in seconds, and its environment."""
+    """The fields of an order that this file reads: its time limit in seconds, and its environment."""
 
     limit: float
     places: dict[str, str]
 
 
 def answered(order: Order, act: Callable[[str], dict[str, object]]) -> dict[str, object]:
-    """The answer of `act` to the order's text in a separate process; without an answer, how the process ended.
+    """The answer of `act` to the order's text in a forked process; without an answer, an error that says how the process ended.
 
-    The process works in the places that the order names, and ends after the order's `limit` in seconds.
+    The process has the environment that the order names, and is ended after the order's `limit` in seconds.
     """
     receive, send = os.pipe()
     child = os.fork()
@@ -47,7 +47,7 @@ def answered(order: Order, act: Callable[[str], dict[str, object]]) -> dict[str,
             os._exit(1)
     os.close(send)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    os.set_blocking(receive, False)  # a process that the child started may hold the other end
+    os.set_blocking(receive, False)  # a process that the child started may keep the other end open
     try:
         answer = os.read(receive, MOST_BYTES)
     except BlockingIOError:

@@ -5,7 +5,7 @@ With d_i the worsening in pair i (head against base, positive is worse), m its m
     low, high = m -/+ t_{n-1} s / sqrt(n)      one-sided 95 % bounds
     p         = P(T_{n-1} >= (m - margin) sqrt(n) / s)
 
-A worsening is *suspected* when low > margin, *excluded* when high <= margin, and otherwise there are too few pairs to tell.
+A worsening is *suspected* when low > margin, and *excluded* when high <= margin; otherwise there are too few pairs to decide.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Comparison(NamedTuple):
     Attributes:
         n: number of pairs.
         mean: mean worsening; positive is worse.
-        low, high: its one-sided 95 % bounds, each to be read alone.
+        low, high: its one-sided 95 % bounds; each holds at 95 % on its own, not both together.
         p_value: p value of "the worsening is at most the margin".
         finding: "worse" if low > margin, "not worse" if high <= margin, else "unclear".
-        needed: pairs needed to decide, if mean and spread stay the same; 0 if these pairs decide, None if no number does.
+        needed: number of pairs that decides if mean and spread stay the same; 0 if these pairs decide, None if no number does.
     """
 
     n: int
@@ -54,7 +54,7 @@ def compare(worsenings: Sequence[float], margin: float) -> Comparison:
         margin: the largest worsening that does not matter, at least 0.
 
     Returns:
-        bounds, p value and finding.  A single pair is unclear unless its difference is 0: then base and head did the same.
+        bounds, p value and finding.  A single pair is unclear unless its difference is 0: then base and head are the same.
     """
     n, mean = len(worsenings), statistics.mean(worsenings)
     if not any(worsenings):

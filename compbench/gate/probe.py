@@ -2,8 +2,8 @@
 
     python -P probe.py ORDER      prints one JSON object on its last line; in a race, one for each line that it reads
 
-Base and head both run *this* file, each with its own interpreter, so that both are measured in the same way.  It uses only what
-`compbench` has had since its first release, imports nothing else of the gate, and gets its order as JSON.
+Base and head both run *this* file, each with its own interpreter, so that both are measured in the same way.  The file uses only
+what `compbench` has had since its first release, imports nothing else of the gate, and gets its order as JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FACT_ROWS = 8
 LONG_FIT = 1_000_000
 """Number of steps of the timed fit, which is cancelled as soon as it has been timed for long enough."""
 WINDOW_SECONDS = 0.02
-"""Training is timed in windows of this length: long enough for the clock, and for work that is done only every few steps."""
+"""Training is timed in windows of this length, long enough for the clock's resolution and for work done only every few steps."""
 WARM_UP = 0.2
 """Windows count only after this share of the time."""
 SAMPLE_ROWS = {"vector": 1024, "image": 32, "trajectory": 32}
@@ -51,11 +51,11 @@ GPU_ROWS = 512
 """Number of samples per request whose cost is published; a GPU needs large batches."""
 FEWEST, MOST, SHORTEST_FIT = 3, 500, 1e-3
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
-"""Clocks, bound before a plugin is loaded, because a plugin could replace the functions of `time`."""
+"""Clocks; they are bound before a plugin is loaded, because a plugin could replace the functions of `time`."""
 
 
 class Border(TypedDict):
-    """The sandbox's source, the folder that a probe may write to, and folders that it may not read."""
+    """The sandbox's source file, the folder that a probe may write to, and folders that it may not read."""
 
     file: str
     folder: str
@@ -63,7 +63,7 @@ class Border(TypedDict):
 
 
 class Order(TypedDict, total=False):
-    """An order (`sides.order_of`, `sides.code`): every kind has its own part of these fields."""
+    """An order (`sides.order_of`, `sides.code`); each kind of order uses some of these fields."""
 
     kind: Literal["code", "race", "costs", "facts", "described"]
     border: Border
@@ -105,7 +105,7 @@ class Subject:
         self.source, self.precision = source, devices.precision(order.get("precision", "fp32"), self.device)
         cache = Path(order["border"]["folder"]) / "cache"
         context = resolve.task_context(request, source, self.device, precision=self.precision, cache=cache)
-        if self.device.type == "cuda":  # like `devices.set_up`, which older code lacks
+        if self.device.type == "cuda":  # as in `devices.set_up`, which older code lacks
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
             torch.backends.cudnn.benchmark = True
         torch.manual_seed(self.seed)
@@ -187,9 +187,9 @@ def facts(subject: Subject) -> dict[str, object]:
 
 
 def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
-    """The result of `call`, and the peak of bytes that torch's CPU allocator held for it, beyond those held before.
+    """The result of `call`, and the peak number of bytes that torch's CPU allocator held for it, beyond those held before.
 
-    It is the running sum of the allocator's records of allocations and frees, so it depends on neither timing nor memory pages.
+    The peak is that of the running sum of recorded allocations and frees, so it depends on neither timing nor memory pages.
     """
     from torch.profiler import ProfilerActivity, profile
 
@@ -205,7 +205,7 @@ def peak_bytes(call: Callable[[], T]) -> tuple[T, int]:
 
 
 def described(subject: Subject) -> dict[str, object]:
-    """The circumstances of a cost: the settings of the runs that it applies to, the size of a request, torch and threads."""
+    """The circumstances of a cost: settings of the runs that it applies to, size of a request, torch version and threads."""
     import torch
 
     devices = ours("devices")
@@ -229,10 +229,10 @@ def described(subject: Subject) -> dict[str, object]:
 
 
 def costs(subject: Subject, clock: Clock, seconds: float) -> dict[str, object]:
-    """Durations, the memory used, and how many cores other processes kept busy meanwhile (None where that is unknown).
+    """Durations, the memory used, and how many cores other processes kept busy meanwhile (None if unknown).
 
-    `train` is the median seconds of a step, and is missing if a fit reports no steps; `single` and `batch` are the seconds of
-    each request of one sample, and of as many samples as `described` says, after a first request that does not count.
+    `train` is the median seconds per step; it is missing if a fit reports no steps.  `single` and `batch` are the seconds of each
+    request of one sample, and of as many samples as `described` says, after a first request that does not count.
     """
     import torch
 
@@ -288,7 +288,7 @@ class Turns:
         self._order = self._receive()
 
     def _train(self) -> None:
-        """Slices of one long fit, which pauses while it reports a step; or whole fits, if a fit reports no step."""
+        """Time slices of one long fit, which pauses while it reports a step; if a fit reports no steps, time whole fits."""
         Cancelled = ours("errors").Cancelled
 
         start, counted = None, 0
@@ -326,7 +326,7 @@ class Turns:
 
 
 def _race(order: Order) -> None:
-    """Load, report that, and take turns.  Answers have their own descriptor, so a plugin's output is never mistaken for one."""
+    """Load, report that, and take turns.  Answers have their own descriptor, so a plugin's output cannot look like one."""
     lines, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -343,11 +343,11 @@ def _race(order: Order) -> None:
 
 
 ROOMS = ("api.", "system.", "registry.", "identity.", "run.", "")
-"""Packages in which a module of the harness may lie, first in today's layout and then in the layouts of older bases."""
+"""Packages in which to look for a module of the harness, first in today's layout and then in the layouts of older bases."""
 
 
 def ours(name: str) -> ModuleType:
-    """A module of this interpreter's compbench, in whatever package its release has it."""
+    """A module of this interpreter's compbench, in whichever package its release has it."""
     for room in ROOMS:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(f"compbench.{room}{name}")
@@ -355,12 +355,12 @@ def ours(name: str) -> ModuleType:
 
 
 def _resolve() -> ModuleType:
-    """What resolves requests."""
+    """The module that resolves requests."""
     return ours("resolve")
 
 
 def _code(order: Order) -> dict[str, str]:
-    """Hashes of all that a run of each cell executes here: the code by its meaning, packages and Python by their versions."""
+    """Hashes of everything that a run of each cell executes here: code by its meaning, packages and Python by their versions."""
     executed = ours("meaning").executed
     Registry = ours("registry").Registry
 
@@ -370,10 +370,10 @@ def _code(order: Order) -> dict[str, str]:
 
 
 def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | None:
-    """Median over windows of the seconds a step; None where a method reports (nearly) no steps."""
+    """Median over windows of the seconds per step; None if a method reports (nearly) no steps."""
     Cancelled = ours("errors").Cancelled
 
-    windows: list[tuple[float, float]] = []  # end of the window since the first step, seconds a step
+    windows: list[tuple[float, float]] = []  # end of the window since the first step, seconds per step
     first = start = None
     counted = 0
 
@@ -402,7 +402,7 @@ def _train_seconds(subject: Subject, clock: Clock, seconds: float) -> float | No
 
 
 def _repeat(call: Callable[[], object], subject: Subject, clock: Clock, seconds: float) -> list[float]:
-    """Seconds of calls, after one that does not count; of one call alone where a call takes long."""
+    """Seconds of calls, after a first one that does not count; if a call takes long, there is only one."""
     (first,) = _timed(call, subject, clock, 0.0, fewest=1)
     return _timed(call, subject, clock, seconds, fewest=FEWEST if first < FEWEST * seconds else 1)
 
@@ -426,7 +426,7 @@ def _synchronise(subject: Subject) -> None:
 
 
 def close_border(file: str, folder: str, closed: list[str], *, device: str) -> None:
-    """Put up the sandbox of the head's `compbench.runner.sandbox`, which older code may not have; CUDA is started before."""
+    """Start CUDA, then put up the sandbox of the head's `compbench.runner.sandbox`, which older code may not have."""
     import torch
 
     if device != "cpu" and torch.cuda.is_available():
@@ -435,7 +435,7 @@ def close_border(file: str, folder: str, closed: list[str], *, device: str) -> N
 
 
 def main(text: str) -> dict[str, object]:
-    """Do what the order says; an error is an answer too."""
+    """Carry out the order; an error is returned as an answer."""
     order: Order = json.loads(text)
     try:
         if order["kind"] == "code":

@@ -1,9 +1,9 @@
-"""Prove that the code of two commits gives the same bits, so that records of one commit are records of the other.
+"""Prove that the code of two commits gives bit-identical results, so that records of one commit are records of the other.
 
-Two proofs count.  *Meaning*: the newer commit's rules give both sources one hash, so only the rules or the words changed.
-*Bits*: exact facts (`probe.facts`: parameters, evaluations, the samples of a short fit) and all scores of smoke runs are the
-same on both sides, for enough cells that every changed method and every changed task is in one.  A raised version means an
-intended change of numbers, so such code is never equal.  Code that only GPUs run is not run here, so where its text changed,
+Two proofs count.  *Meaning*: under the newer commit's hash rules both sources have the same hash, so only the rules, comments or
+texts changed.  *Bits*: exact facts (`probe.facts`: parameters, evaluations, the samples of a short fit) and all scores of smoke
+runs are the same on both sides, for enough cells that every changed method and every changed task is in one.  A raised version
+means an intended change of numbers, so such code is never equal.  GPU-only code is not run here, so if its text changed, equal
 bits prove nothing for GPUs.
 """
 
@@ -28,11 +28,11 @@ PROBE = Path(__file__).with_name("code_probe.py")
 SECONDS = 900.0
 """Longest time in seconds that the digests of one checkout may take."""
 BITS = ("parameters", "evaluations", "samples_sha256")
-"""These exact facts must be equal; memory and operations may change although the bits are the same."""
+"""Exact facts that must be equal; memory and operations may change although the results are bit-identical."""
 OF_THE_TASK = {"task", "data", "metrics"}
 """Parts of the code that all methods on a task share."""
 ROUNDS = 4
-"""Number of methods tried for a task, and of tasks tried for a method, until a pair is not refused."""
+"""How many methods are tried for a task, and how many tasks for a method, until one pair is not refused."""
 Codes = Mapping[str, tuple[str, dict[str, str]]]
 Listener = Callable[[str], None]
 
@@ -42,8 +42,8 @@ class CodeFacts(TypedDict):
 
     Attributes:
         root: the folder that contains the package.
-        entries: by kind, the fields of each registry entry as text.
-        versions: by kind and name.
+        entries: for each kind, the fields of its registry entries as text.
+        versions: version of each plugin, by kind and name.
         metrics: names of the metrics that each task scores by.
         works: "method/task" of each pair that can run.
     """
@@ -90,7 +90,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
         data: the user's official data.
 
     Raises:
-        CompbenchError: no such commit, or not an ancestor.
+        CompbenchError: there is no such commit, or `old` is not an ancestor of `new`.
         CouldNotRun: an environment could not be made.
         Unable: a side's code could not be hashed.
     """
@@ -118,12 +118,12 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
 
 
 def new_rows(rows: Iterable[Equal], top: Path, since: str) -> list[Equal]:
-    """The rows that the table did not have at a commit.  Raises CompbenchError: no such commit."""
+    """The rows that the table did not have at a commit.  Raises CompbenchError if there is no such commit."""
     commit = commit_of(top, since)
     try:
         before = set(git(top, "show", f"{commit}:{TABLE.resolve().relative_to(top.resolve())}").decode().splitlines())
     except CompbenchError:
-        before = set()  # there was no table
+        before = set()  # the table did not exist yet
     return [row for row in rows if ",".join(row) not in before]
 
 
@@ -131,7 +131,7 @@ def commits_of(top: Path, old: str, new: str) -> str:
     """The table's name for two commits: the newer one if the older is its first parent, else "OLD..NEW".
 
     Raises:
-        CompbenchError: no such commit, or the older one is not an ancestor of the newer.
+        CompbenchError: there is no such commit, or the older one is not an ancestor of the newer.
     """
     commit, before = commit_of(top, new), commit_of(top, old)
     try:
@@ -167,9 +167,9 @@ def _version_went_up(pair: str, before: CodeFacts, after: CodeFacts) -> bool:
 def _without_equal_bits(
     pairs: Sequence[str], theirs: Checkout, ours: Checkout, both: tuple[Side, Side], listener: Listener
 ) -> dict[str, str]:
-    """Pairs whose cells give other bits, with the reason.  A pair whose own cell is not run follows its method and its task.
+    """Pairs whose results differ, with the reason.  A pair whose own cell is not run gets the verdict of its method and its task.
 
-    A method that refuses a task on both sides shows nothing, so another is tried, up to `ROUNDS` times.
+    A method that refuses a task on both sides proves nothing, so another is tried, up to `ROUNDS` times.
     """
     bad: dict[str, str] = {}
     scored: set[str] = set()
@@ -209,7 +209,7 @@ def changed_sides(pairs: Iterable[str], before: Codes, after: Codes) -> set[tupl
 
 
 def cover(pairs: Iterable[str], needed: set[tuple[str, str]]) -> list[Cell]:
-    """Cells from some "method/task/device" that cover everything needed; cells that cover two needs come first."""
+    """Cells from some "method/task/device" that cover everything needed; cells that cover two needed names come first."""
     left, cells = set(needed), []
     known = sorted({(method, task) for method, task, _ in (pair.split("/") for pair in pairs) if method})
     for least in (2, 1):
@@ -257,7 +257,7 @@ def _rows(theirs: tuple[str, dict[str, str]], ours: tuple[str, dict[str, str]], 
 
 
 def _unambiguous(rows: Iterable[Equal]) -> tuple[Equal, ...]:
-    """The rows whose old and new digests correspond one to one; a part of the code may be split or joined."""
+    """The rows whose old and new digests correspond one to one; others occur if a part of the code was split or joined."""
     after, before = defaultdict(set), defaultdict(set)
     known = set(rows)
     for row in known:

@@ -31,11 +31,11 @@ class Plan(NamedTuple):
     Attributes:
         suite: the cells.
         options: device, data, clock.
-        tolerance: relative slowdown that does not matter.
+        tolerance: largest relative slowdown that passes.
         pairs: number of pairs of the race before the first decision; unclear rows get up to `MOST_PAIRS`, or twice as many.
         accept: patterns of intended regressions.
         always: measure and race both sides even if their code is the same.
-        same: names of cells that need no comparison.
+        same: names of cells that need no comparison, because their code is the same.
     """
 
     suite: Suite
@@ -69,7 +69,7 @@ def gate(plan: Plan, head: Side, base: Side | None, stored: Baseline | None, lis
     packages, and the exact facts confirm it, scores are computed once and nothing is raced.
 
     Raises:
-        CouldNotRun: an error of the gate itself, with its traceback: it must not look like a regression.
+        CouldNotRun: the gate itself failed; the message has the traceback.  It must not look like a regression.
     """
     try:
         return _gated(plan, head, base, stored, listener)
@@ -129,7 +129,7 @@ def _attempt(call: Callable[..., T], *arguments: object) -> T | Unable:
 
 
 def _facts(plan: Plan, side: Side, listener: Listener) -> Measured[Facts]:
-    """Exact facts of all cells; nothing is timed, so as many processes run side by side as there are cores."""
+    """Exact facts of all cells; nothing is timed, so as many processes run at the same time as there are cores."""
     cells = plan.cells("exact")
     if not cells:
         return {}
@@ -175,7 +175,7 @@ def _compared(
 
 
 def _failed(cell: str, gate: Gate, against: str, before: object, after: object) -> Row:
-    """The row of a case that one side could not run: a case that does not work any more is a regression, a new case is not."""
+    """The row of a case that a side could not run: a case that no longer works is a regression; a new case is not."""
     if isinstance(after, Unable) and isinstance(before, Unable):
         return Row(cell, gate, "", against, None, None, "", "could not run", f"head: {after}; {against}: {before}")
     if isinstance(after, Unable):
@@ -193,7 +193,7 @@ def _same_code(plan: Plan, base: Side, head: Side, facts: Measured[Facts], their
 
 
 def _race(plan: Plan, base: Side, head: Side, listener: Listener) -> list[Row]:
-    """Run the race; a cell that a side cannot time is dropped before anything else is timed."""
+    """Run the race; cells that a side cannot time are dropped before the others are timed."""
     cells = {cell.name: cell for cell in plan.cells("speed")}
     rows: list[Row] = []
     first: dict[str, turns.Pair] = {}

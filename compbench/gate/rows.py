@@ -23,7 +23,7 @@ BYTES = ("training_bytes", "sampling_bytes")
 BYTES_SLACK, LEAST_BYTES = 0.01, 4096
 """Allocations may grow by this share or number of bytes and still pass, because one more scalar does not matter."""
 BYTES_OF_PEAK, MOST_BYTES = 0.1, 2**20
-"""Growth is a regression only beyond this share of the larger of the two peaks, and beyond this number of bytes."""
+"""More memory is a regression only beyond this share of the larger of the two peaks, and beyond this number of bytes."""
 WORK = ("evaluations", "flops_per_fit", "flops_per_sample")
 HASH = "samples_sha256"
 TRAILER = re.compile(r"^Gate-accept:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE | re.IGNORECASE)
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     """One line of the table.
 
     Attributes:
-        cell, gate, what: which number it is.
+        cell, gate, what: identify the number.
         against: label of the base or baseline.
         base, head: the two values; None if a side has no value.
         change: the difference in words.
@@ -65,9 +65,9 @@ def answer(rows: Sequence[Row]) -> Verdict:
 
 
 def fact_rows(cell: str, against: str, base: Facts, head: Facts) -> list[Row]:
-    """Exact facts: more parameters, evaluations, FLOPs or much more memory is a regression; changed samples are only a notice.
+    """Exact facts: more parameters, evaluations or FLOPs, or much more memory, is a regression; changed samples are a notice.
 
-    Code that does less work may need more memory, as one forward pass for two batches does.  That is a notice.
+    More memory for less work, as from one forward pass for two batches, is a notice too.
     """
     same_machine = base.machine == head.machine
     peak = max((float(base.values.get(name) or 0) for name in BYTES), default=0.0)
@@ -88,7 +88,7 @@ def fact_rows(cell: str, against: str, base: Facts, head: Facts) -> list[Row]:
 
 
 def _less_work(base: Facts, head: Facts) -> bool:
-    """Whether the head does less work by one count and more by none."""
+    """Whether the head does less work by at least one count and more work by none."""
     pairs = [(base.values.get(name), head.values.get(name)) for name in WORK]
     known = [(float(before), float(after)) for before, after in pairs if before is not None and after is not None]
     return any(after < before for before, after in known) and all(after <= before for before, after in known)
@@ -184,7 +184,7 @@ def _incomparable(before: ScoreBySeed | None, after: ScoreBySeed | None, *versio
 
 
 def settled(rows: Sequence[ScoreRow]) -> list[Row]:
-    """Verdicts of scores: a regression must be over its own bound and pass Holm's test over all of them."""
+    """Verdicts on scores: a regression must exceed the margin by its own bound, also after Holm's correction over all scores."""
     tested = [entry.comparison for entry in rows if entry.comparison is not None]
     fallen = iter(holm([found.p_value for found in tested]))
     done = []
@@ -231,7 +231,7 @@ def speed_row(lap: Lap, against: str, tolerance: float) -> Row:
 
 
 def unraced_row(cell: str, against: str) -> Row:
-    """The row of a cell whose two sides execute the same code, so that no race is needed."""
+    """The row of a cell that needs no race, because both sides execute the same code."""
     return Row(cell, "speed", "", against, "the same", "the same", "", "pass", "code and packages have the same hash: no race")
 
 

@@ -33,7 +33,7 @@ from compbench.system.files import Json
 from compbench.system.home import CLOSED, Home
 
 Answer = dict[str, Any]
-"""What a probe answers: the fields of a JSON object."""
+"""The answer of a probe: the fields of a JSON object."""
 
 SUPERVISOR = Path(supervisor.__file__)
 """The supervisor is run as a file, because a base may be older than this module."""
@@ -45,7 +45,7 @@ RUN_SECONDS = 3600.0
 LOOK_SECONDS = 0.5
 """The gate checks at this interval whether a wait should end."""
 LEAKING = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
-"""Through these variables one side's code could reach the other side."""
+"""Environment variables through which one side could import the other side's code."""
 
 
 class Unable(Exception):
@@ -61,12 +61,12 @@ class Side:
     """One of the two sides of a comparison.
 
     Attributes:
-        label: what the report calls it.
+        label: its name in the report.
         python: its interpreter.
         home: its COMPBENCH_HOME; the folder is made here.
         plugins: files of methods that are not installed.
-        own: whether it is this process's environment, with its PYTHONPATH.
-        stopping: when it is set, running processes are killed and no other starts.
+        own: whether the side is this process's own environment, with its PYTHONPATH.
+        stopping: once it is set, running processes are killed and no other starts.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Side:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def environment(self, threads: int = 1) -> dict[str, str]:
-        """Variables of its processes.  Temporary files lie next to its home; compiled code stays in the user's cache.
+        """Environment variables of its processes.  Temporary files are next to its home; compiled code stays in the user's cache.
 
         Plugins of a side cannot read the user's own records and references.
         """
@@ -109,10 +109,10 @@ class Side:
 def supervised(
     words: Sequence[str], *, seconds: float, env: Mapping[str, str], cwd: Path, stopping: threading.Event
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command that begins with the supervisor: however this wait ends, no process of the command is left.
+    """Run a command under the supervisor: however the wait for it ends, no process of the command is left.
 
     Raises:
-        Unable: it cannot be started, takes too long, or was told to stop.
+        Unable: it cannot be started, takes too long, or was asked to stop.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -155,14 +155,14 @@ class CellOptions(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Exact facts by name, with the torch version and CPU for which their bytes and hashes hold."""
+    """Exact facts by name, and the torch version and CPU for which their bytes and hashes hold."""
 
     values: Answer
     machine: str
 
 
 class ScoreBySeed(BaseModel):
-    """One score of the records of some seeds, with what is needed to compare it."""
+    """One score of the records of some seeds, and the facts that are needed to compare it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -173,7 +173,7 @@ class ScoreBySeed(BaseModel):
 
 
 class Scores(NamedTuple):
-    """Scores of the records of some seeds; the task's version, and the scores' data ("" if it was not recorded)."""
+    """Scores of the records of some seeds, the task's version, and the data of the scores ("" if not recorded)."""
 
     scores: dict[str, ScoreBySeed]
     task_version: int
@@ -217,11 +217,11 @@ def described(side: Side, cell: Cell, options: CellOptions) -> Answer:
 def costs(side: Side, cell: Cell, options: CellOptions, count: int, *, on_gpu: bool) -> list[Answer]:
     """Costs of a cell from `count` processes, one after the other (`probe.costs`).
 
-    On a CPU they are forked from a process that has only loaded torch.  On a GPU each is a new process, after a first one that
-    does not count and compiles code for the others.
+    On a CPU the processes are forked from one that has only loaded torch.  On a GPU each process is new, and a first one that
+    does not count compiles code for the others.
 
     Raises:
-        Unable: a process failed, and why.
+        Unable: a process failed; the message has the reason.
     """
     if on_gpu:
         return [_probe(side, cell, options, "costs") for _ in range(count + 1)][1:]
@@ -253,7 +253,7 @@ def places_of(side: Side, cell: Cell) -> dict[str, str]:
 
 
 def order_of(side: Side, cell: Cell, options: CellOptions, kind: str) -> dict[str, Json]:
-    """A probe's order.  It runs in a contestant's sandbox and can write only to a folder of its method."""
+    """The order for a probe, which runs in a contestant's sandbox and can write only to a folder of its method."""
     border = {"file": sandbox.__file__, "folder": str(folder_of(side, cell)), "closed": [str(path) for path in side.closed]}
     return {
         "border": border,
@@ -286,7 +286,7 @@ def scores(side: Side, cell: Cell, options: CellOptions) -> Scores:
     """Scores of all seeds of a cell, by `compbench sweep` of that side.
 
     Raises:
-        Unable: a seed has no finished record, and why.
+        Unable: a seed has no finished record; the message has the reason.
     """
     records = _records(side, cell, options)
     spec = records[0]["spec"]
@@ -307,7 +307,7 @@ def _records(side: Side, cell: Cell, options: CellOptions) -> list[Answer]:
     words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
     words += ["--seed", cell.seeds, "--device", options.device, "--source", options.source, "--chain", "--quiet", "--json"]
     if options.device == "cpu":
-        words += ["--slots", str(num_cores())]  # one thread each, so that sums have the same order on every machine
+        words += ["--slots", str(num_cores())]  # one thread per run, so that sums have the same order on every machine
     for path in side.plugins:
         words += ["--plugin", str(path)]
     for name, value in cell.set.items():

@@ -1,7 +1,7 @@
 """The race of base and head: pairs of fresh processes take turns, and a test compares their times.
 
-A pair is one process of each side.  They work in turns, and the pair's log ratio is that of neighbouring slices (`turns`).  The
-side that begins alternates from pair to pair, so that a machine that slows down favours neither.
+A pair is one process of each side.  They work in turns, and the pair's log ratio comes from neighbouring slices (`turns`).  The
+side that begins alternates from pair to pair, so that a machine that slows down favours neither side.
 
 1. run some pairs; while a row is unclear, run twice as many and more, up to a limit of pairs and of time
 2. a row whose one-sided 95 % bound exceeds the tolerance is *suspected*
@@ -22,22 +22,22 @@ from compbench.gate.turns import Label, Pair
 
 FRESH_PAIRS = 5
 CELL_SECONDS = 120.0
-"""A case that has raced for this long, with twice the first number of pairs, gets no more pairs for being unclear; a suspicion
-still gets fresh pairs.  On a machine so busy that three pairs take two minutes, three pairs left half of the gates of identical
-code inconclusive at the spread measured there, and six pairs left 1 or 2 %."""
+"""An unclear case that has raced for this long, with twice the first number of pairs, gets no more pairs; a suspected row still
+gets fresh pairs.  On a machine so busy that three pairs take two minutes, and at the spread measured there, three pairs left half
+of the gates of identical code inconclusive, and six pairs left 1 or 2 %."""
 
 Timer = Callable[[str, Label], Pair]
-"""A timer takes the case and the side that begins, and returns what a pair of fresh processes measured."""
+"""A function from a case and the side that begins to the measurements of a pair of fresh processes."""
 
 
 class Lap(NamedTuple):
     """One row of the table: a cell's training or sampling.
 
     Attributes:
-        base, head: median seconds in each pair's process, first pairs before fresh ones.
+        base, head: median seconds of each pair's process; the first pairs come before the fresh ones.
         comparison: comparison of all pairs' log ratios with log(1 + tolerance).
-        suspected: whether the first pairs were over the tolerance.
-        repeated: whether the fresh pairs were over the tolerance, too.
+        suspected: whether the bound of the first pairs exceeded the tolerance.
+        repeated: whether the bound of the fresh pairs exceeded it too.
         regression: whether the row is a regression.
         needed: number of pairs needed to decide, if these pairs do not decide.
     """
@@ -86,7 +86,7 @@ def race(
     Args:
         cells: names of the cells.
         timer: runs a pair of a cell.
-        tolerance: relative slowdown that does not matter, 0.05 for 5 %.
+        tolerance: largest relative slowdown that passes, 0.05 for 5 %.
         pairs: pairs of each cell before the first look, at least 2.
         max_pairs: largest number of pairs before a cell is left unclear.
         seconds: a cell with twice the first pairs is left unclear after this time, too.
@@ -142,7 +142,7 @@ def _decided(cells: Sequence[_Cell], suspects: Mapping[str, Sequence[str]], limi
 
 
 def _needed(log_ratios: Sequence[float], found: Comparison, limit: float) -> int | None:
-    """Number of pairs that would decide, also for a suspicion that fresh pairs did not repeat."""
+    """Number of pairs that would decide; also for a suspected row whose fresh pairs did not confirm the slowdown."""
     if found.finding != "worse":
         return found.needed
     spread = math.sqrt(math.fsum((value - found.mean) ** 2 for value in log_ratios) / max(1, found.n - 1))

@@ -56,7 +56,7 @@ class Cell(BaseModel):
 
     @property
     def name(self) -> str:
-        """method/task, followed by preset and settings if they are not the usual ones."""
+        """method/task, followed by preset and settings if these are not the defaults."""
         more: list[str] = [] if self.preset == "smoke" else [self.preset]
         more += [f"{key}={value}" for key, value in sorted(self.set.items())]
         return " ".join([f"{self.method}/{self.task}", *more])

@@ -1,4 +1,4 @@
-"""Let rows that are too good to be true pass with a warning, because a mistake can look like an improvement.
+"""Pass rows that look too good to be true with a warning, because a mistake can look like an improvement.
 
 fewer evaluations than before                      is the work still counted, or a path stopped early?
 a better score from less work                      fewer FLOPs, parameters or evaluations in the same cell
@@ -13,17 +13,17 @@ from collections.abc import Iterable, Sequence
 from compbench.gate.rows import EXACT_COSTS, Row
 
 MUCH = 0.25
-"""A saving of more than this share of an exact cost is suspicious: small changes do not save so much."""
+"""A saving of more than this share of an exact cost is suspicious, because small changes do not save so much."""
 
 
 def noticing(rows: Sequence[Row]) -> list[Row]:
-    """The rows, with "better" turned into "notice" where it is suspicious, and the reason."""
+    """The rows; suspicious ones have the verdict "notice" instead of "better", and the reason."""
     less, more = set(_cells(rows, -1)), set(_cells(rows, 1))
     return [row._replace(verdict="notice", note=why) if (why := _suspicion(row, less, more)) else row for row in rows]
 
 
 def _suspicion(row: Row, less: set[tuple[str, str]], more: set[tuple[str, str]]) -> str:
-    """Why a row that is better is hard to believe; "" if it is not."""
+    """Why the improvement in a row is suspicious; "" if it is not."""
     if row.verdict != "better":
         return ""
     place = row.cell, row.against

@@ -2,8 +2,8 @@
 
     base head head base base head ...       slices of a fraction of a second, while the other process waits
 
-The pair's worsening is the midmean of log(head / base) over neighbouring slices, because anything that slows the machine for
-longer than a slice slows both.  Effects that last a whole process, such as memory placement, can only be averaged over more
+The pair's worsening is the midmean of log(head / base) over neighbouring slices: anything that slows the machine for longer than
+a slice slows both sides and cancels.  Effects that last a whole process, such as memory placement, can only be averaged over more
 pairs.
 """
 
@@ -31,11 +31,11 @@ from compbench.system.files import Json
 Label = Literal["base", "head"]
 ROWS = ("train", "sample")
 SLICES, FEWEST = 24, 12
-"""Number of slices per row and process that count, and the least number if a request takes long; the first slice never counts."""
+"""Number of slices per row and process that count, and the smallest number if a request takes long; the first never counts."""
 
 
 class Pair(NamedTuple):
-    """The measurements of a pair of processes, by row ("train", "sample"); a row that one of them lacks is missing.
+    """The measurements of a pair of processes, by row ("train", "sample"); a row is missing if one of the processes lacks it.
 
     Attributes:
         base, head: median seconds of a training step, and of a request.
@@ -48,7 +48,7 @@ class Pair(NamedTuple):
 
 
 class Unraced(Exception):
-    """A pair could not be timed; this has the `Unable` of each side, or None."""
+    """A pair could not be timed; `found` has the error of each side, or None."""
 
     def __init__(self, found: Mapping[Label, Unable | None]) -> None:
         super().__init__(", ".join(f"{label}: {reason}" for label, reason in found.items() if reason))
@@ -56,7 +56,7 @@ class Unraced(Exception):
 
 
 class Racer:
-    """A fresh process of a side, which works for one slice whenever it is asked, and waits otherwise.
+    """A fresh process of a side, which works for one slice on request and waits otherwise.
 
     It and its descendants run only on the given cores; an empty set means all cores.
     """
@@ -80,12 +80,12 @@ class Racer:
             )
         except OSError as error:
             raise Unable(f"{words[0]}: {error.strerror or error}") from error
-        if cores:  # the supervisor's children inherit them
+        if cores:  # the supervisor's children inherit the cores
             with contextlib.suppress(OSError):  # it has ended, and its answer says why
                 os.sched_setaffinity(self._process.pid, cores)
 
     def ready(self) -> None:
-        """Wait until it has loaded everything.  Raises Unable."""
+        """Wait until the process has loaded everything.  Raises Unable."""
         self._answer()
 
     def slice(self, row: str) -> float | None:
@@ -137,12 +137,12 @@ def run_pair(racers: Mapping[Label, tuple[Side, Cell]], options: CellOptions, fi
     """Run a pair.
 
     Args:
-        racers: side and cell of each process; the cells differ only in experiments.
-        options: `seconds` is how long each process is timed in training, and in sampling.
+        racers: side and cell of each process; outside of experiments both have the same cell.
+        options: each process is timed for `seconds` in training, and again in sampling.
         first: the side that begins.
 
     Raises:
-        Unraced: a side could not do it.
+        Unraced: a side could not be timed.
     """
     order: tuple[Label, ...] = ("base", "head") if first == "base" else ("head", "base")
     cores = _shared_core(options)
@@ -183,7 +183,7 @@ def worsening(base: Sequence[float], head: Sequence[float]) -> float:
 
 
 def _turns(running: Mapping[Label, Racer], row: str, order: tuple[Label, ...], enough: float) -> dict[Label, list[float]]:
-    """Seconds of each slice except the first; nothing for either side if one of them has none."""
+    """Seconds of each slice except the first; if one side has none, neither has any."""
     seconds: dict[Label, list[float]] = {label: [] for label in order}
     for number in range(SLICES + 1):
         if number > FEWEST and number % 2 and sum(seconds[order[0]]) > enough:

@@ -1,7 +1,7 @@
 """The base of `--base-ref`: a git worktree of the commit, and an environment in which its distributions are installed.
 
-The environment is a bare venv that sees the packages of the running one (torch, numpy, ...) but not the head's own
-distributions, so that it takes seconds.
+The environment is a bare venv that sees the packages of the running environment (torch, numpy, ...) but not the head's own
+distributions, so that setting it up takes seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def repository(folder: Path) -> Path:
 
 
 def commit_of(top: Path, ref: str) -> str:
-    """The commit of a name.  Raises CompbenchError if there is none; in a shallow clone it may not have been fetched."""
+    """The commit that a name refers to.  Raises CompbenchError if there is none; a shallow clone may not have fetched it."""
     found = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     if found is None:
         shallow = _git(top, "rev-parse", "--is-shallow-repository") == "true"
@@ -48,7 +48,7 @@ def commit_of(top: Path, ref: str) -> str:
 
 
 def messages(folder: Path, since: str = "") -> str:
-    """Messages of the commits after `since`, or of the last one; "" outside of a repository."""
+    """Messages of the commits after `since`, or of the last commit; "" outside of a repository."""
     return _git(folder, "log", "--format=%B%n", *([f"{since}..HEAD"] if since else ["-1"])) or ""
 
 
@@ -89,7 +89,7 @@ def checked_out(top: Path, commit: str) -> Iterator[Path]:
                 )
             yield place
         finally:
-            _git(top, "worktree", "remove", "--force", "--force", str(place))  # twice: also a half-made one
+            _git(top, "worktree", "remove", "--force", "--force", str(place))  # --force twice: remove half-made worktrees too
 
 
 def _remove_left_over(top: Path) -> None:
@@ -138,7 +138,7 @@ def counterpart(path: Path, top: Path, tree: Path) -> Path:
 def _inherited(top: Path) -> list[str]:
     """Folders where the running interpreter finds packages, except the standard library and the head's repository.
 
-    Both sides see another clone inside of the repository (of compbench, for example) and files there that git ignores.
+    Both sides still see another clone inside of the repository (of compbench, for example) and files there that git ignores.
     """
     standard = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
     found = []
@@ -204,7 +204,7 @@ def _run(words: list[str]) -> None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None if it fails or is not installed."""
+    """The output of git; None if git fails or is not installed."""
     with contextlib.suppress(CompbenchError):
         return git(folder, *words, seconds=CHECKOUT_SECONDS).decode(errors="replace").strip()
     return None
