@@ -17,7 +17,7 @@ MOST_RUNS = 9
 
 
 class Took(NamedTuple):
-    """What one finished run took, in seconds."""
+    """The duration of one finished run, in seconds."""
 
     task: str
     method: str
@@ -26,7 +26,7 @@ class Took(NamedTuple):
 
 
 def seconds_taken(listing: Listing, presets: Iterable[str], *, on_gpu: bool) -> Iterator[Took]:
-    """Durations of runs at some presets, on CPUs or on GPUs: up to `MOST_RUNS` runs of each task and method, none resumed."""
+    """Durations of runs at some presets, on CPUs or on GPUs: up to `MOST_RUNS` runs of each task and method; no resumed runs."""
     wanted = frozenset(presets)
     paths: dict[tuple[str, str, str], list[Path]] = defaultdict(list)
     for run, own in listing.runs():
@@ -37,7 +37,7 @@ def seconds_taken(listing: Listing, presets: Iterable[str], *, on_gpu: bool) -> 
 
 
 def _seconds(path: Path, on_gpu: bool) -> float:
-    """Seconds of a run; 0 if it did not finish without a break, or ran on the other kind of device."""
+    """Seconds of a run; 0 if it failed, was resumed, or ran on the other kind of device."""
     seen = glimpse(path)
     counts = seen is not None and seen.status == "ok" and not seen.resumed and (seen.device_class != "cpu") == on_gpu
     return seen.seconds if seen is not None and counts else 0.0
@@ -52,13 +52,13 @@ def longest_first(requests: Sequence[RunRequest], known: Iterable[Took]) -> list
 def expected_seconds(requests: Sequence[RunRequest], known: Iterable[Took]) -> list[float | None]:
     """Estimated seconds of each run, from the finished runs at its preset.
 
-    This is the median of its method's runs on its task; if there are none, with tasks u that the method ran on and methods n that
-    ran on both,
+    The estimate is the median over its method's runs on its task.  If there are none, it is computed from tasks u that the method
+    ran on and methods n that ran on both u and the task:
 
         seconds(method, task) = median over u of ( seconds(method, u) * median over n of seconds(n, task) / seconds(n, u) )
 
-    A method without such tasks gets the median of the task's methods; None if the task has no runs.  The estimate ignores
-    settings and machine, so it is only a rough guide.
+    A method without such tasks gets the median over the task's methods; the result is None if the task has no runs.  The estimate
+    ignores settings and machine, so it is only a rough guide.
     """
     took: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for task, method, preset, seconds in known:

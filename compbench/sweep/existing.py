@@ -1,4 +1,4 @@
-"""Find which of many runs exist already, by the names in the store and then by identities, before an executor starts."""
+"""Find which of many runs exist already, first by the names in the store and then by identities, before an executor starts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Known(NamedTuple):
 
 
 def listing_of(requested: Sequence[RequestedRun]) -> Listing:
-    """The names in the store of some requests."""
+    """The names of the records in the store of some requests."""
     return Listing(Store(Home(Path(requested[0].request.home)).records))
 
 
 def known(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts, *, every: bool) -> list[Known]:
-    """What is known of each run, in order.
+    """The identity and the finished record of each run, in order.
 
     Args:
         requested: the requested runs.

@@ -9,7 +9,7 @@
     chain = true
     set = {num_particles = [1, 4, 16], "task.train_points" = [100, 1000]}
 
-A list under `set` makes the grid larger; so does the next [[paper]] table.
+A list under `set` adds a grid axis; a further [[paper]] table adds a grid.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Grid(BaseModel):
     precision: Literal["auto", "fp32", "bf16", "tf32"] = Field(
         "auto", description="used on every machine, unless --precision is given"
     )
-    gpu: bool = Field(False, description="leave the grid out if there is no GPU: with a CPU's budget the tasks are not mastered")
-    any_device: bool = Field(False, description="leave out runs that exist from another device: the board ranks both")
+    gpu: bool = Field(False, description="leave the grid out if there is no GPU: a CPU's budget is too small for the tasks")
+    any_device: bool = Field(False, description="leave out runs that exist from another device, because the board ranks both")
     chain: bool = Field(False, description="run all runs of one method in the same processes")
 
     def overrides(self) -> list[dict[str, Json]]:
@@ -93,7 +93,7 @@ def read(name: str) -> SweepFile:
     """A sweep file by path, or one that comes with compbench by name.
 
     Raises:
-        CompbenchError: no such file, or what is wrong with it.
+        CompbenchError: there is no such file, or it is invalid.
     """
     return files.read_toml(name, SweepFile, folder=SHIPPED, option="--file", kind="shipped sweep file")
 

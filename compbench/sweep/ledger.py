@@ -63,7 +63,7 @@ def ledger_of(folder: Path, number: int) -> Path:
 
 
 def tell(ledger: Path, index: int, result: RunResult) -> None:
-    """Add a line to a ledger: the result of the run at a position of the member's share.  The record itself is in the store."""
+    """Add a line to a ledger with the result of the run at a position of the member's share.  The record is in the store."""
     line = json.dumps({"index": index, **result._asdict()}) + "\n"
     with contextlib.suppress(OSError), ledger.open("ab+") as file:
         if file.tell():
@@ -73,7 +73,7 @@ def tell(ledger: Path, index: int, result: RunResult) -> None:
 
 
 def read_ledger(path: Path) -> dict[int, RunResult]:
-    """What a member last reported on each position of its share.  Incomplete lines are skipped."""
+    """The last result that a member reported for each position of its share.  Incomplete lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     except OSError:
@@ -89,7 +89,7 @@ def read_ledger(path: Path) -> dict[int, RunResult]:
 
 
 def reported(folder: Path, shares: Sequence[Sequence[int]]) -> dict[int, RunResult]:
-    """What all members reported, by position in the sweep."""
+    """The results that all members reported, by position in the sweep."""
     return {
         share[position]: result
         for number, share in enumerate(shares)

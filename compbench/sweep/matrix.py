@@ -25,10 +25,10 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
 Matrix = dict[str, dict[str, LineOfText]]
-"""For each method and task, the matrix gives the reason why the method cannot work there; "" means that it can."""
+"""The reason why a method cannot work on a task, by method and task; "" means that it can."""
 
 HOURS = 3600.0 * 4
-"""Longest wait for identities in seconds: two thousand requests take seconds, but a plugin's import may take minutes."""
+"""Longest wait for identities, in seconds: two thousand requests take seconds, but a plugin's import may take minutes."""
 AT_A_TIME = 1000
 """Number of requests in one call: the size of a message is limited (`compbench.runner.channel.MAX_HEADER`)."""
 
@@ -69,7 +69,7 @@ class RunFacts:
     def identities(
         self, requests: Sequence[RunRequest], *, elsewhere: Sequence[Sequence[str]] = (), pass_over: bool = False
     ) -> list[list[tuple[str, ...]]]:
-        """The identities of each request's run (`EqualCode.identities`), followed by its identities on other devices.
+        """The identities of each request's run (`EqualCode.identities`), followed by those on other devices.
 
         Nothing is trained.  Requests that differ only in their seed are sent once.
 
@@ -149,8 +149,10 @@ def resolved(
 
 
 class Resolver:
-    """Specs of many requests, while no source file changes: installed plugins are looked up once, a definition is hashed once,
-    a referee describes itself once for all methods, and requests that differ only in their seed are resolved once.
+    """Resolve many requests into specs while no source file changes.
+
+    Each of these is done once: find installed plugins, hash a definition, let a referee describe itself for all methods, and
+    resolve requests that differ only in their seed.
 
     Args:
         folder: the contestants' folder, in which nothing is written.
@@ -193,7 +195,7 @@ class Resolver:
         return attempt.spec
 
     def _origin_of(self, request: RunRequest, registry: Registry, metrics: Iterable[str], device_class: str) -> tuple[str, Code]:
-        """Return the hash alone: commits do not belong to an identity."""
+        """Return only the hash, because commits do not belong to an identity."""
         code = code_of(
             registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class, kept=self._hashed
         )

@@ -1,13 +1,13 @@
-"""A task whose holdout is nested: cells are held out inside the seen ones, so settings are chosen without its own holdout.
+"""Nested holdouts: more cells are held out among a task's seen ones, so that settings are chosen without the task's own holdout.
 
-The pattern is the task's own, shifted around the lattice, or single cells where no shift fits (`nested_cells`).  A method
+The nested pattern is the task's own, shifted around the lattice, or single cells if no shift fits (`nested_cells`).  A method
 trains on neither holdout.  Samples of the nested cells are compared with real examples that the method did not see, by the
 energy score of Gneiting and Raftery (2007, equation 22), over conditions c and examples y ~ p(. | c):
 
     ES(p, y) = E |X - y| / sqrt(D) - E |X - X'| / (2 sqrt(D)),    X, X' ~ p(. | c) independent,  D numbers in a sample
 
-The score is strictly proper: in expectation only the true distribution has the smallest score, so drawing means does not pay.
-It needs no judge, so nothing that was trained on the task's held-out combinations takes part.
+The score is strictly proper: in expectation only the true distribution has the smallest score, so drawing means does not help.
+The score needs no judge, so no model that was trained on the task's held-out combinations is involved.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ ENERGY_SCORE = "energy_score"
 def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
     """Cells to hold out among the seen ones: the holdout's own pattern, with its values shifted around the lattice.
 
-    Shifts are tried in an order that the seed gives.  The first shift is taken that hides at least half as many cells as the
-    holdout has, while the remaining seen cells determine the same main effects as all seen cells (`identifiability`).  If there
-    is no such shift, single cells are hidden, in an order that the seed gives, as long as the main effects stay determined, and
-    at most a quarter of the seen cells.
+    Shifts are tried in an order given by the seed.  The first one counts that hides at least half as many cells as the holdout
+    has and leaves seen cells that determine the same main effects as all seen cells (`identifiability`).  If there is no such
+    shift, single cells are hidden, in an order given by the seed, as long as the main effects stay determined, and at most a
+    quarter of the seen cells.
 
     Returns:
         Sorted cells; () if no cell can be held out, as in a lattice of two by two.
@@ -96,7 +96,7 @@ class NestedRegistry(Registry):
 
 
 def nested(task: Task, seed: int) -> Task:
-    """The task with a nested holdout held out too, scored only on that holdout.
+    """The task with a nested holdout in addition to its own, scored only on the nested one.
 
     Raises:
         CompbenchError: the task holds nothing out, or adds a factor in a second stage.
@@ -118,7 +118,7 @@ def nested(task: Task, seed: int) -> Task:
         open=opened,
         primary=f"{'heldout' if cells else 'seen'}_{ENERGY_SCORE}",
         metrics=(),
-        real_pictures=None,  # a study needs no pictures, and without these settings it takes no shots of the hidden cells
+        real_pictures=None,  # a study needs no pictures, and without these settings no shots of hidden cells
         truth=None,
         configure=None if configure is None else lambda changed: nested(configure(changed), seed),
     )

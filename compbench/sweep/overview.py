@@ -1,4 +1,4 @@
-"""What is running in a home, for any shell: job arrays by their ledgers and SLURM's queue, other runs by their leases."""
+"""Runs in progress in a home, for any shell: job arrays from their ledgers and SLURM's queue, other runs from their leases."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class ArrayView(NamedTuple):
 
 
 class WorkerView(NamedTuple):
-    """A process that has runs under way.
+    """A process that is doing runs.
 
     Attributes:
         holder: its process and host.
-        runs: number of its runs that are under way.
+        runs: number of its runs in progress.
         here: whether it is on this machine, so that it can be signalled.
     """
 
@@ -98,7 +98,7 @@ def stop_worker(view: WorkerView) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine exists and runs Python: its number may belong to another program by now."""
+    """Whether a process of this machine exists and runs Python, because its number may belong to another program by now."""
     try:
         return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"compbench" in Path(f"/proc/{pid}/comm").read_bytes()
     except OSError:

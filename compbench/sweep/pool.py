@@ -35,7 +35,7 @@ JOIN_SECONDS = 90.0
 DISK_SECONDS = 10.0
 """Seconds before a run that could not write is tried again, if `retries` allows it."""
 LOST_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.EROFS, errno.ENOLCK, errno.EREMOTEIO, errno.ETIMEDOUT)
-"""Errors of a disk that is full, slow or gone; the reason of a failed run quotes them as "[Errno 28]"."""
+"""Errors of a disk that is full, slow or gone; a failed run's reason quotes them, as in "[Errno 28]"."""
 LOG = logging.getLogger("compbench.sweep")
 
 STOPPED = "stopped before it began"
@@ -49,10 +49,10 @@ def work_through(
     finished: Callable[[int, RunResult], None] = lambda index, result: None,
     stopping: Stopping | None = None,
 ) -> list[RunResult]:
-    """Run all requests, `how.slots` at a time.  A run that exists returns its record (`existing.known` finds many faster).
+    """Run all requests, `how.slots` at a time.  A run that exists returns its record (`existing.known` finds records faster).
 
-    Runs that another sweep is already working on are awaited last.  Signals, `stopping` and a full disk end the runs under way
-    (each leaves a `killed` record and a checkpoint), and no other run starts.
+    Runs that another sweep is already doing are awaited last.  Signals, `stopping` and a full disk end the current runs (each
+    leaves a `killed` record and a checkpoint), and no other run starts.
 
     Args:
         requests: what to run; the order is kept.
@@ -117,7 +117,7 @@ class _Pool:
             self._give_up(str(error))
         except KeyboardInterrupt:
             return
-        except BaseException as error:  # ours, not a plugin's: the main thread raises it
+        except BaseException as error:  # a bug of ours, not of a plugin: the main thread raises it
             self.bug = error
             self.stopping.stop("compbench itself failed")
 
@@ -130,7 +130,7 @@ class _Pool:
             self._give_up(why)
 
     def _next(self) -> int | None:
-        """The next request: one that no slot works on, else one that another sweep has released."""
+        """The next request: one that no slot is working on, else one that another sweep has released."""
         if self.stopping.is_set():
             return None
         with contextlib.suppress(IndexError):
@@ -164,11 +164,11 @@ class _Pool:
                 self._give_up(str(error))
         except CompbenchError as error:
             self._keep(index, left(request, str(error))._replace(status="usage"), slot)
-        except Exception as error:  # a bug of ours in one run is that run's failure, not the sweep's
+        except Exception as error:  # a bug of ours in one run fails that run, not the sweep
             self._keep(index, left(request, _bug(error))._replace(status="failed"), slot)
 
     def _tries_again(self, index: int, why: str, *, after: float = 0.0) -> bool:
-        """Put a lost run behind all others if it may be tried again, not before `after` seconds."""
+        """Put a lost run at the end of the queue if it may be tried again, to start after `after` seconds at the earliest."""
         if self._tries[index] >= self.how.retries or self.stopping.wait(after):
             return False
         self._tries[index] += 1
@@ -187,7 +187,7 @@ class _Pool:
         self.stopping.stop(reason.rstrip("."))
 
     def _placed(self, request: RunRequest, slot: int) -> RunRequest:
-        """The request with its slot's GPU, the only one that its processes see, and with its share of the cores."""
+        """The request with its slot's GPU (the only one that its processes see) and its share of the cores."""
         own = {"slots": max(self.slots, request.slots), "threads": request.threads or max(1, num_cores() // self.slots)}
         place = {"device": "cuda:0", "card": self._cards[slot % len(self._cards)]} if self._cards else {}
         return request.model_copy(update={**own, **place})
@@ -215,7 +215,7 @@ def is_lost(record: Record) -> bool:
 
 
 def ended(result: RunResult) -> str:
-    """The stage that is reported to a listener when a run has ended."""
+    """The last stage that a listener gets when a run has ended."""
     return "done" if result.status == "ok" else f"done: {result.status}"
 
 
@@ -229,7 +229,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def cards_of(device: str, variables: Mapping[str, str] = os.environ) -> list[Card]:
-    """The GPUs for slots, counted without importing torch; none for a CPU, or if the run itself must report the problem.
+    """The GPUs for slots, found without importing torch; none for a CPU, or if the run itself must report the problem.
 
     Args:
         device: auto, cpu, cuda or cuda:N; N counts the GPUs that are visible.
@@ -239,7 +239,7 @@ def cards_of(device: str, variables: Mapping[str, str] = os.environ) -> list[Car
         return []
     listed = variables.get("CUDA_VISIBLE_DEVICES")
     if listed is not None and device == "auto" and not (DRIVER.exists() or _num_cards()):
-        return []  # it may be set on a machine without GPUs
+        return []  # CUDA_VISIBLE_DEVICES may be set without any GPU
     given = map(str, range(_num_cards())) if listed is None else map(str.strip, listed.split(","))
     # as in CUDA, entries behind an invalid entry are not visible
     entries = takewhile(lambda entry: entry != "-1" and re.fullmatch(CARD, entry), given)
@@ -251,7 +251,7 @@ def cards_of(device: str, variables: Mapping[str, str] = os.environ) -> list[Car
 
 
 def _num_cards() -> int:
-    """Number of GPUs that the driver's own tool lists; 0 without the tool, or if it does not answer."""
+    """Number of GPUs that nvidia-smi lists; 0 without the tool, or if it does not answer."""
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

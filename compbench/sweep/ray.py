@@ -57,7 +57,7 @@ def work(settings: RaySettings, requests: Sequence[RunRequest], how: SweepOption
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that we start sends no usage statistics
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if settings.address not in ("", "auto", "local") and token.is_file():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster started by hand asks for it if the file exists
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a cluster started by hand requires a token if the file exists
     ray, stopping = _ray(), Stopping()
     try:
         ray.init(**_place(settings.address), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -147,10 +147,10 @@ class _Tasks:
 
 
 def work_on(requests: list[dict[str, Json]], how: tuple[int, bool, bool, bool, int, int], begun: str) -> list[tuple[object, ...]]:
-    """A task: the work of one slot on some node, in plain types; `how` has the fields of `SweepOptions`.
+    """The work of one slot on some node, as a Ray task with plain types; `how` has the fields of `SweepOptions`.
 
-    Ray starts it again if its node or process is lost; it then continues from the checkpoints.  The first start leaves the file
-    `begun`, which tells later starts that the task began before.
+    Ray starts the task again if its node or process is lost; the task then continues from the checkpoints.  The first start
+    leaves the file `begun`, by which later starts know that the task began before.
     """
     asked = [RunRequest.model_validate(request) for request in requests]
     options, again = SweepOptions(*how)._replace(slots=1), Path(begun).exists()

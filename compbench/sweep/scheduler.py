@@ -1,4 +1,4 @@
-"""Ask SLURM about a job: which members are in its queue, why one waits, how one ended.  Every call has a time limit.
+"""Ask SLURM about a job: which members are queued, why a member waits, how a member ended.  Every call has a time limit.
 
 `squeue` and `scontrol` ask the controller, which every cluster has; `sacct` asks the accounting database, which many lack.
 """
@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 
 def queued(job: str) -> dict[str, State]:
-    """The members in the queue, in any state: these are alive, and a member that is not in the queue has ended.
+    """The members in the queue, in any state; a member that is not in the queue has ended.
 
     Raises:
         Silent: the controller does not answer, so no state is known.
@@ -45,7 +45,7 @@ def queued(job: str) -> dict[str, State]:
 
 
 def endings(job: str) -> dict[str, State]:
-    """How members ended, as far as SLURM knows: the controller remembers for some minutes, the accounting database longer."""
+    """How members ended, as far as SLURM knows: the controller remembers it for some minutes, the accounting database longer."""
     commands = [
         ("sacct", "-n", "-X", "-P", "-j", job, "-o", "JobID,State,Reason"),
         ("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%i|%T|%r"),

@@ -1,8 +1,8 @@
 """Run requests as a SLURM job array: each member works through its share with the same slots (extra `slurm`).
 
-The parent submits, reads the members' results from files, and waits; nothing is unpickled from the cluster.  A member that gets
-the signal that its time is nearly up stops like a sweep on Ctrl-C, with checkpoints, and asks to be requeued.  Members, other
-sweeps and earlier sweeps share the store's leases and records, so no run is done twice.
+The parent submits, reads the members' results from files, and waits; nothing is unpickled from the cluster.  When SLURM signals
+that a member's time is nearly up, the member stops like a sweep on Ctrl-C, with checkpoints, and asks to be requeued.  Members,
+other sweeps and earlier sweeps share the store's leases and records, so no run is done twice.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
     from submitit import Job, SlurmExecutor
 
 CANCEL_SECONDS = 120.0
-"""Longest wait for members that were cancelled; SLURM kills them well before."""
+"""Longest wait for cancelled members; SLURM kills them well before."""
 SUBMIT_SECONDS = 180.0
 """Longest wait for sbatch."""
 SURE_SECONDS = 2.0
-"""A member counts as ended once it was missing from the queue twice, this many seconds apart."""
+"""A member counts as ended if it was missing from the queue twice, this many seconds apart."""
 OUT_OF_TIME = "SLURM's time limit for the member is near"
 ENDED_BY_SLURM = "SLURM ended the member (a cancel, a preemption or its time limit)"
 LEFT = ("left", "killed")
 LOST = re.compile(r"member \S+ ended as (NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY|PREEMPTED)\b")
-"""Ends of a member that the cluster caused; with `retries`, its runs are submitted again."""
+"""Pattern of endings that the cluster caused; with `retries`, the runs of such a member are submitted again."""
 LOG = logging.getLogger("compbench.sweep")
 """Log of messages while a sweep waits; the command line shows them."""
 
@@ -93,7 +93,7 @@ class SlurmSettings(ExecutorSettings):
 
     @model_validator(mode="after")
     def _has_time_to_work(self) -> SlurmSettings:
-        """SLURM may send its signal up to a minute early, so a member with less time would stop before it did anything."""
+        """SLURM may send its signal up to a minute early, so a member with too little time would stop before it did any work."""
         least = -(-(2 * self.stop_seconds + 60) // 60)
         if self.minutes < least:
             raise ValueError(
@@ -105,10 +105,10 @@ class SlurmSettings(ExecutorSettings):
 
 @dataclass
 class Member:
-    """One member's share; called on the node.  It is pickled by name, because a node has the same compbench.
+    """The work of one member, called on the node.  It is pickled by name, because the node has the same compbench.
 
     Attributes:
-        requests: its share.
+        requests: its share of the runs.
         how: options of the sweep.
         ledger: file to which it adds one line per finished run.
         requeues: how often it may be requeued.
@@ -157,7 +157,7 @@ def _out_of_time(stopping: Stopping) -> Iterator[None]:
             if signal.sigtimedwait({signal.SIGUSR2}, 0.5):
                 stopping.stop(OUT_OF_TIME)
 
-    signal.signal(signal.SIGUSR2, lambda *_: stopping.stop(OUT_OF_TIME))  # an older thread may get it
+    signal.signal(signal.SIGUSR2, lambda *_: stopping.stop(OUT_OF_TIME))  # a thread started earlier may get the signal
     with unheard_by_children():
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
@@ -199,7 +199,7 @@ def work(settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOpti
 
 
 def _seen_through(array: _Array, how: SweepOptions, listener: SweepListener, stopping: Stopping) -> list[RunResult]:
-    """Wait until the array has ended, or end it: on a signal, or when too many of its runs failed."""
+    """Wait until the array has ended; end it on a signal, or when too many of its runs have failed."""
     while not array.all_done():
         array.read(listener)
         if why := array.too_many_failures(how):
@@ -250,7 +250,7 @@ def _within_time(call: Callable[[], T]) -> T:
 
 
 class _Array:
-    """A job array: submitted, looked at, cancelled."""
+    """A job array: submit it, look at its progress, cancel it."""
 
     def __init__(self, settings: SlurmSettings, requests: Sequence[RunRequest], how: SweepOptions, folder: Path) -> None:
         slots = how.slots or settings.gpus or 1
@@ -282,7 +282,7 @@ class _Array:
         if 0 < (most := scheduler.max_array_size()) < count:
             LOG.warning("arrays have at most %d members here (MaxArraySize), so this one has as many, not %d", most, count)
             count = most
-        shares = tuple(tuple(range(number, len(self._requests), count)) for number in range(count))  # long and short runs mix
+        shares = tuple(tuple(range(number, len(self._requests), count)) for number in range(count))  # mixes long and short runs
         members = [
             Member(
                 [self._requests[index] for index in share], self._how, ledger_of(self._folder, number), self._settings.requeues
@@ -308,7 +308,7 @@ class _Array:
         LOG.info("job %s, %s; logs in %s", self.facts.job, members_of, self._folder)
 
     def promised(self) -> list[RunResult]:
-        """One result for each request of an array when no process waits for it."""
+        """One result ("queued") for each request of an array for which no process waits."""
         return [
             left(request, f"queued as member {index % len(self.facts.shares)} of job {self.facts.job}")._replace(status="queued")
             for index, request in enumerate(self._requests)
@@ -332,7 +332,7 @@ class _Array:
                     listener(index % len(self.facts.shares), self._requests[index], ended(result), 1, 1)
 
     def too_many_failures(self, how: SweepOptions) -> str:
-        """Why the array has to end; "" if it may go on."""
+        """Why the array has to end; "" if it may continue."""
         return too_many_failures(self._results.values(), how)
 
     def cancel(self) -> None:
@@ -352,7 +352,7 @@ class _Array:
         LOG.error("job %s is still in the queue; see: squeue -j %s", self.facts.job, self.facts.job)
 
     def results(self, stopping: Stopping) -> list[RunResult]:
-        """One result for each request; for runs that a dead member left, the way that the member ended."""
+        """One result for each request; if a member ended early, its remaining runs get the way in which it ended."""
         endings: dict[str, State] = {}
         if len(self._results) < len(self._requests) or any(one.status == "killed" for one in self._results.values()):
             endings = scheduler.endings(self.facts.job)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 INSTALL = "tuning needs Optuna: pip install 'compbench[tune]'."
 WIDEST = 10.0
-"""A number without narrow bounds is tried between its default divided by this and its default times this."""
+"""Without narrow bounds, a number is searched between its default divided by this and its default times this."""
 MOST_PARAMETERS = 1.15
-"""A trial whose network has more than this share of the default's parameters is pruned: rows compete at one size."""
+"""A trial is pruned if its network has more than this many times the default's parameters, so that rows compete at one size."""
 
 
 class Range(NamedTuple):
@@ -75,7 +75,7 @@ class SettingsFile(Frozen):
 
 
 def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[str, str]]:
-    """The search space, and the settings that stay at their defaults, each with the reason.
+    """The search space, and the settings that keep their defaults, each with the reason.
 
     A setting that the method's `search` or `narrowed` names has the range given there; any other follows its type and bounds.
 
@@ -83,7 +83,7 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
         narrowed: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2, for a setting or a budget entry (budget.learning_rate).
 
     Raises:
-        CompbenchError: an entry has another form, or the method does not have the setting.
+        CompbenchError: an entry of `narrowed` has another form, or the method does not have the setting.
     """
     space: Space = {}
     left: dict[str, str] = {}
@@ -170,7 +170,7 @@ def tune(
 
     Args:
         request: method, task, preset, device and the overrides that all trials share.
-        narrowed: the search space where it differs from the settings' bounds (`search_space`).
+        narrowed: ranges that replace those from the settings' bounds (`search_space`).
         trials: number of trials, including those of earlier calls.
         seeds: number of runs of each trial; after each run, a trial that is worse than the median of earlier trials is pruned.
         study_seed: seed of the nested holdout and of Optuna's sampler.
@@ -213,7 +213,7 @@ def tune(
         )
     done = len(_ended(study))
     if done:
-        study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would propose the same settings again
+        study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would repeat earlier proposals
     else:
         study.enqueue_trial(_defaults(space, method, budget_of(request, task).entries()), skip_if_exists=True)
     runner = _Runner(inside, registry, space, seeds)
@@ -231,7 +231,7 @@ def tune(
 
 
 class TrialFailed(Exception):
-    """A trial whose settings are refused or whose run fails."""
+    """The settings of a trial are refused, or its run fails."""
 
 
 class _Runner:
@@ -301,7 +301,7 @@ def _ended(study: Study) -> list[FrozenTrial]:
 
 
 def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json]:
-    """The default of each setting in the search space, as Optuna takes it; a default outside the space is left to the sampler."""
+    """The default of each setting in the search space, in Optuna's form; defaults outside the space are left to the sampler."""
     found: dict[str, Json] = {}
     for name, what in space.items():
         default = (
