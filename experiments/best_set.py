@@ -1,12 +1,12 @@
-"""How often the set of possible bests keeps the true best, and how often intervals hold the mean of fits of two kinds.
+"""How often the set of methods that may be best contains the true best, and how often intervals cover the mean if some fits fail.
 
     python experiments/best_set.py
 
-Tables of M methods are simulated and go through the very functions that a board uses:
+Tables of M methods are simulated and evaluated with the same functions that a board uses:
 
-    kept       how often `may_be_best` keeps the method with the best true mean, where one row, half of the rows, or all by chance
-               scatter up to ten times as much as the others, or where fits are of two kinds
-    covered    how often `interval` and `reaching` hold the true mean where a part of the fits fails
+    kept       how often `may_be_best` keeps the method with the best true mean, if one row, half of the rows, or random rows have
+               up to ten times the standard deviation of the others, or if a part of the fits fails
+    covered    how often `interval` and `reaching` contain the true mean if a part of the fits fails
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from compbench.board.ranking import may_be_best
 from compbench.board.statistics import interval, reaching
 
 Table = Callable[[numpy.random.Generator, int, int], tuple[numpy.ndarray, int]]
-"""(generator, rows, seeds) -> values (rows, seeds), higher is better, and which row has the best true mean."""
+"""A function: (generator, rows, seeds) -> values (rows, seeds), higher is better, and the row with the best true mean."""
 
 
 def scattered(spreads: Callable[[numpy.random.Generator, int], numpy.ndarray], lead: float) -> Table:
-    """Normal rows with standard deviations of their own; the best leads the others, which are equal, by `lead`."""
+    """Normal rows, each with its own standard deviation; the best mean exceeds the others, which are equal, by `lead`."""
 
     def draw(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, int]:
         best = int(rng.integers(rows))
@@ -35,7 +35,7 @@ def scattered(spreads: Callable[[numpy.random.Generator, int], numpy.ndarray], l
 
 
 def two_kinds(failing: float, lead: float) -> Table:
-    """A part of the fits of each row fails, at a fifth of what the others attain."""
+    """A share `failing` of the fits of each row fails and attains a fifth of what the others attain."""
 
     def draw(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, int]:
         best = int(rng.integers(rows))
@@ -80,7 +80,7 @@ def kept(law: str, rows: int, seeds: int, *, repeats: int, seed: int = 0) -> tup
 
 
 def covered(failing: float, seeds: int, *, poor: float, repeats: int, seed: int = 0) -> float:
-    """Share of the intervals that hold the true mean: fits attain 0.9 +- 0.02, a part of them `poor` +- 0.02."""
+    """Share of the intervals that contain the true mean: fits attain 0.9 +- 0.02, a share `failing` of them `poor` +- 0.02."""
     rng = numpy.random.default_rng(seed)
     fails = rng.random((repeats, seeds)) < failing
     values = numpy.where(fails, poor, 0.9) + 0.02 * rng.normal(size=(repeats, seeds))

@@ -1,4 +1,4 @@
-"""How much data reaches a target, by bisection; and the exponent of that against size, with its interval.
+"""Find by bisection how much data is needed for a target, and fit the exponent of that amount against size, with its interval.
 
 needed(N) ~ c N^a,   a by least squares of log needed on log N
 """
@@ -23,15 +23,15 @@ class Exponent(NamedTuple):
 
 
 def log_grid(low: int, high: int, factor: float = 1.25) -> tuple[int, ...]:
-    """Whole numbers from `low` to `high`, each about `factor` times the one before, both ends in it."""
+    """Whole numbers from `low` to `high`, both included, each about `factor` times the previous one."""
     count = max(1, math.ceil(math.log(high / low) / math.log(factor)))
     return tuple(sorted({round(low * (high / low) ** (step / count)) for step in range(count + 1)}))
 
 
 def smallest_passing(grid: Sequence[int], passes: Callable[[int], bool]) -> int | None:
-    """The smallest number of a sorted grid that passes, taking passing to be monotone; None if the largest does not.
+    """The smallest number of a sorted grid that passes, if passing is monotone; None if the largest does not pass.
 
-    Asks ceil(log2(len(grid))) + 1 times at most.
+    `passes` is called at most ceil(log2(len(grid))) + 1 times.
     """
     if not passes(grid[-1]):
         return None
@@ -58,10 +58,10 @@ def fit_exponent(sizes: Sequence[float], needed: Sequence[Sequence[float]]) -> E
 
     Args:
         sizes: N, at least two different ones.
-        needed: numbers that each seed needed at each size; one seed or more a size.
+        needed: for each size, the numbers that its seeds needed; at least one seed per size.
 
     Returns:
-        exponent with a 95 % percentile interval; the same for the same input.
+        exponent with a 95 % percentile interval; it is deterministic.
     """
     generator = random.Random(0)
     value = slope(sizes, [median(seeds) for seeds in needed])

@@ -1,18 +1,18 @@
-"""Penalties and masks on an exact toy: six factors, each a place on a circle in two numbers of its own.
+"""Compare penalties and masks on an exact toy problem: six factors, each a position on a circle in two coordinates of its own.
 
     x1 = (u(c_1), ..., u(c_6)) + 0.15 e,    u(v) = (cos pi v / 2, sin pi v / 2),  v = 0 ... 3
 
     python experiments/blocks.py coind [--seeds 2]
     python experiments/blocks.py masks [--seeds 2]
 
-Factors touch different entries, so a composition around NULL is right by construction if all factors are independent.  Cells of
-the first two factors are held out by parity, as `medium` tasks do, so these two are not: that part of the held-out error no
-mask repairs.  Each fit is the board's own MLP of 260,000 weights, 1,000 steps of 128; samples are composed with w = 1.  A factor
-is right if its two numbers lie nearest to its own place, within 4 standard deviations.
+Factors affect different entries, so a composition around NULL is right by construction if all factors are independent.  Cells of
+the first two factors are held out by parity, as in `medium` tasks, so these two are not independent: no mask removes that part of
+the held-out error.  Each fit is the board's own MLP of 260,000 weights with 1,000 steps of 128; samples are composed with w = 1.
+A factor is right if its two coordinates are nearest to its own position, within 4 standard deviations.
 
-`coind` compares forms and masks of CoInD's penalty: a pair of factors alone (version 1 of the method), or one factor against all
+`coind` compares forms and masks of CoInD's penalty: only a pair of factors (version 1 of the method), or one factor against all
 others.  `masks` compares masks of the fit that composing methods share.  Defaults are chosen by seen scores; held-out scores
-are printed, too, and choose nothing.  A fit takes 10 to 50 s on one core.
+are printed too, but not used.  A fit takes 10 to 50 s on one core.
 """
 
 from __future__ import annotations
@@ -78,20 +78,20 @@ class Blocks:
 
 
 def problem() -> Problem:
-    """What a method is given."""
+    """The problem that a method gets."""
     event = Event("vector", (2 * NUM_FACTORS,))
     return Problem(SPACE, event, Federation([Blocks()]), BUDGET, HOLDOUT, composed=(0, 1))
 
 
 def right(x: Tensor, condition: Tensor) -> Tensor:
-    """Which factors of samples (B, 2 F) are where conditions (B, F) want them, bool (B, F)."""
+    """Whether each factor of samples (B, 2 F) is at the position that conditions (B, F) request, bool (B, F)."""
     distances = (x.unflatten(1, (-1, 1, 2)) - places(torch.arange(NUM_VALUES))).norm(dim=-1)  # (B, F, values)
     nearest = distances.min(-1)
     return (nearest.indices == condition) & (nearest.values < 4 * STD)
 
 
 class Found(NamedTuple):
-    """Shares of samples that are right: in the two factors of the holdout, and in all factors where the pair is seen."""
+    """Shares of samples that are right: in the two factors of the holdout, and in all factors for seen pairs."""
 
     held_out: float
     seen: float
@@ -99,13 +99,13 @@ class Found(NamedTuple):
 
 
 def mean(found: list[Found]) -> Found:
-    """Over seeds."""
+    """The mean over seeds."""
     return Found(*map(fmean, zip(*found, strict=True)))
 
 
 @torch.no_grad()
 def scores(net: VelocityNet, members: Callable[[Tensor], list[Weighted]], seed: int) -> Found:
-    """Samples of a composition, of held-out and of seen conditions."""
+    """Scores of a composition's samples, for held-out and for seen conditions."""
 
     def correct(heldout: bool) -> Tensor:
         generator = Generator().manual_seed(1000 * seed + heldout)
@@ -125,12 +125,12 @@ def slices(condition: Tensor) -> list[Weighted]:
 
 
 def whole(condition: Tensor) -> list[Weighted]:
-    """The condition asked outright."""
+    """The whole condition, without composition."""
     return [Weighted(1.0, condition)]
 
 
 def fit(loss: Loss, seed: int) -> VelocityNet:
-    """The board's network, trained as the board trains it."""
+    """The board's network, trained as on the board."""
     torch.manual_seed(seed)
     given, ctx = problem(), Context(torch.device("cpu"), "fp32", Generator().manual_seed(seed), NoCheckpoints())
     net = monolithic_net(given)
@@ -161,7 +161,7 @@ def coind_loss(penalty: str, law: Law) -> Loss:
 
 
 def masked_loss(law: Law) -> Loss:
-    """Flow matching of masked conditions, as the composers' shared fit has it."""
+    """Flow matching on masked conditions, as in the fit that composing methods share."""
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
         return flow_matching_loss(net, batch._replace(condition=masked(batch.condition, law, generator)), generator)
@@ -170,7 +170,7 @@ def masked_loss(law: Law) -> Loss:
 
 
 def row(name: str, loss: Loss, seeds: range) -> str:
-    """One line of the table: means over seeds of compositions and of conditions asked outright."""
+    """One line of the table: means over seeds for compositions and for whole conditions."""
     composed, outright = [], []
     for seed in seeds:
         net = fit(loss, seed)

@@ -1,12 +1,12 @@
-"""The scales of the board's shares, measured: `python experiments/board_scales.py` writes `compbench/board/scales.json`.
+"""Measure the scales of the board's shares: `python experiments/board_scales.py` writes `compbench/board/scales.json`.
 
-For each core task the primary score of the best constant answer (`zero`), and of real data (`real`):
+A scale has, for each core task, the primary score of the best constant answer (`zero`) and of real data (`real`):
 
-    accuracies    zero: a picture of one held-out cell, whatever is asked, has 1 / held-out cells right; real: the ceiling, from
-                  the records
+    accuracies    zero: a picture of one held-out cell, whatever the request, is right for 1 / (number of held-out cells);
+                  real: the ceiling, from the records
     distances     zero: the distance of the seen data to the target; real: the floor, from the records, or else the distance of
-                  two samples of the target; means over many pairs of samples of one size, so that they depend on no run
-    utility       zero: one label set, whatever is asked; real: the ceiling, from the records
+                  two samples of the target; these are means over many pairs of samples of one size, independent of any run
+    utility       zero: one label set, whatever the request; real: the ceiling, from the records
     class shares  zero: the distance of the sources' mean shares from the target's; real: the floor, from the records
     planning      zero: a plan that does nothing
     validity      zero: answers drawn without constraints; real: every answer is valid
@@ -36,9 +36,9 @@ ONE_PICTURE = {
     *("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium"),
     *("emoji-light", "emoji-medium", "emoji-heavy", "emoji-person"),
 }
-"""Tasks of pictures whose conditions name all that a picture depends on, besides those that give their truth."""
+"""Image tasks whose conditions fix the whole picture, in addition to the tasks that provide their true picture."""
 Draw = Callable[[torch.Generator], torch.Tensor]
-"""generator -> points (NUM_POINTS, 2)."""
+"""A function: generator -> points (NUM_POINTS, 2)."""
 
 
 def distance_scale(task: Any, draws: int) -> tuple[float, float]:
@@ -54,7 +54,7 @@ def distance_scale(task: Any, draws: int) -> tuple[float, float]:
 
 
 def blobs_scale(task: Any, draws: int) -> tuple[float, float]:
-    """The same of the mode that no silo has, against all modes that silos have."""
+    """The same for the mode that no silo has, against all modes that silos have."""
     from compbench.data.blob_mixture import HOLDOUT, MISSING, centre
 
     def points(cells: Sequence[tuple[int, ...]], generator: torch.Generator) -> torch.Tensor:
@@ -78,7 +78,7 @@ def shares_scale(task: Any) -> float:
 
 
 def validity_at_random(task: Any) -> float:
-    """Share of valid ones among answers that are drawn without constraints."""
+    """Share of valid answers among answers that are drawn without constraints."""
     from compbench.data.constraint_laws import laws_of, violations
     from compbench.tasks.constraints import KINDS, puzzle_of
 
@@ -88,7 +88,7 @@ def validity_at_random(task: Any) -> float:
 
 
 def mean_distances(target: Draw, seen: Draw, draws: int) -> tuple[float, float]:
-    """Mean SW2 of what `seen` draws to what `target` draws, and of two draws of `target`."""
+    """Mean SW2 between draws of `seen` and `target`, and between two draws of `target`."""
     metric = Registry().load("metrics", "sw2")
     chance, real = [], []
     for draw in range(draws):
@@ -136,7 +136,7 @@ def rounded(value: float) -> float:
 
 
 def measure(draws: int, known: Collection[str] = ()) -> dict[str, Any]:
-    """Scales of those of our tasks that count in a family, but for those that are known."""
+    """Scales of our tasks that count in a family, except the tasks in `known`."""
     registry = Registry()
     return {
         name: scale(registry.load("tasks", name), family, draws)
@@ -148,8 +148,8 @@ def measure(draws: int, known: Collection[str] = ()) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare with what is stored, to a tenth, and write nothing")
-    parser.add_argument("--all", action="store_true", help="measure those again that are stored")
+    parser.add_argument("--check", action="store_true", help="compare with the stored scales, to a tenth, and write nothing")
+    parser.add_argument("--all", action="store_true", help="measure stored scales again")
     options = parser.parse_args()
     stored = json.loads(FILE.read_text())["tasks"]
     if not options.check:

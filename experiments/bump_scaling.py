@@ -1,13 +1,13 @@
-"""How much data reaches held-out places, against image size: `bump-scaling` by bisection, and the fitted exponents.
+"""How much data is needed to reach held-out places, against image size: `bump-scaling` by bisection, with fitted exponents.
 
     python experiments/bump_scaling.py --method pixel-decoder [--sizes 10,12,16,20] [--seeds 5] [--steps 600]
     python experiments/bump_scaling.py --method stripes --set decoder=pixel --set budget.learning_rate=0.003 --output stripes.json
     python experiments/bump_scaling.py --draw pixel.json,stripes.json --output docs/bump_scaling.png
 
-The middle half of both coordinates is held out, the number of steps is fixed.  Each seed has its own bisection on a grid of
-factor 1.25; a run that was made before is taken from COMPBENCH_HOME.  An N^3 law cannot hold for distinct images, of
-which there are fewer than N^2, so distinct images and draws are fitted; presentations, steps times batch, are the same for
-all and stand beside them.
+The middle half of both coordinates is held out, and the number of steps is fixed.  Each seed has its own bisection on a grid of
+factor 1.25; existing runs are read from COMPBENCH_HOME.  An N^3 law cannot hold for distinct images, of which there are fewer
+than N^2, so exponents are fitted for distinct images and for draws; presentations (steps x batch) are the same for all runs and
+are listed too.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ COUNTS: dict[str, Callable[[dict[str, int]], int]] = {
 
 
 def settings_of(size: int, draws: int) -> dict[str, int]:
-    """The middle half of an image of `size` pixels held out, `draws` examples."""
+    """Task settings: the middle half of an image of `size` pixels held out, and `draws` examples."""
     return {"size": size, "first": size // 4, "last": size // 4 + size // 2 - 1, "draws": draws}
 
 
 def accuracy(asked: argparse.Namespace, size: int, draws: int, seed: int) -> float:
-    """Held-out accuracy within one pixel of one run."""
+    """Held-out accuracy of one run, within one pixel."""
     overrides: dict[str, Any] = {f"task.{name}": value for name, value in settings_of(size, draws).items()}
     if asked.method == "stripes":
-        overrides["num_combinations"] = draws  # all that were drawn
+        overrides["num_combinations"] = draws  # use every drawn combination
     overrides |= {"budget.train_steps": asked.steps, **parse_overrides(tuple(asked.set))}
     request = RunRequest(
         task="bump-scaling",
@@ -75,7 +75,7 @@ def needed(asked: argparse.Namespace, size: int, seed: int) -> dict[str, int] | 
 
 
 def curve(asked: argparse.Namespace) -> dict[str, Any]:
-    """Counts needed by size and seed, sizes that no amount of data reaches, and exponents of those reached."""
+    """Needed counts by size and seed, sizes at which no amount of data suffices, and exponents over the other sizes."""
     sizes = [int(size) for size in asked.sizes.split(",")]
     table: dict[int, list[dict[str, int] | None]] = {}
     for size in sizes:
@@ -96,7 +96,7 @@ def curve(asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def draw(files: list[Path], output: Path) -> None:
-    """Counts against size on logarithmic axes: a panel a count, a line a file, the range over seeds as bars."""
+    """Draw counts against size on logarithmic axes: a panel per count, a line per file, and bars for the range over seeds."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * len(COUNTS), 3.8), layout="constrained")
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--score", default="heldout_accuracy")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
-    parser.add_argument("--draw", default="", metavar="FILES", help="draw these curves, separated by commas, instead")
+    parser.add_argument("--draw", default="", metavar="FILES", help="only draw these curves, separated by commas")
     parser.add_argument("--output", type=Path, help="write the curve's JSON, or the figure, here")
     asked = parser.parse_args()
     if asked.draw:

@@ -1,10 +1,11 @@
-"""What waiting threads cost, on an idle machine and next to two busy processes: sleeping, or spinning for so many rounds.
+"""The cost of waiting threads that sleep or spin for some rounds, on an idle machine and next to two busy processes.
 
     python experiments/busy_core.py [REPEATS]
 
-Training steps of `factored` on `shapes3d-heavy` at `quick`, on constant pictures, in fresh processes with the environment of a
-run's children.  Two cores are used (CPUs 0 and 1).  Each repeat times all cases one after the other, so a machine that slows down
-favours none; the table has medians over the repeats, wall and CPU milliseconds a step.  About four minutes a repeat.
+The work is training steps of `factored` on `shapes3d-heavy` at `quick`, on constant pictures, in fresh processes with the
+environment of a run's children.  Two cores are used (CPUs 0 and 1).  Each repeat times all cases one after the other, so a
+machine that slows down favours none.  The table has medians over the repeats of wall and CPU milliseconds per step.  A repeat
+takes about four minutes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ WAITS = {
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """So many processes that never rest, on the same cores."""
+    """Run `count` processes that are always busy on the same cores while the block runs."""
     busy = f"import os; os.sched_setaffinity(0, {CORES})\nwhile True: pass"
     others = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(count)]
     try:
@@ -85,7 +86,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def milliseconds(threads: int, variables: dict[str, str]) -> tuple[float, float]:
-    """Wall and CPU milliseconds a step."""
+    """Wall and CPU milliseconds per step."""
     env = {**environment(threads), **variables}
     done = subprocess.run([sys.executable, "-c", WORK], env=env, capture_output=True, text=True, check=True)
     wall, cpu = map(float, done.stdout.split())

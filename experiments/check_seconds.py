@@ -1,4 +1,4 @@
-"""CPU seconds that `compbench check` takes, a line a method, imports and all; a busy machine takes more than an idle one.
+"""CPU seconds of `compbench check`, one line per method, imports included; a busy machine takes more than an idle one.
 
 python experiments/check_seconds.py                       all installed methods
 python experiments/check_seconds.py cfg-plus mcmc         these
@@ -14,7 +14,7 @@ from compbench.testing.outside import check
 
 
 def cpu_seconds() -> float:
-    """Of all processes that this one started and that have ended."""
+    """CPU seconds of all ended child processes of this process."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,4 +1,4 @@
-"""What the four papers say comes out ahead, and what our records say: claim, what we found, how sure.
+"""Compare the four papers' claims that one method beats another with our records: claim, result, certainty.
 
     python experiments/claims.py                         a table for each preset that has records, from leaderboards/records
     python experiments/claims.py --preset standard       one of them
@@ -8,10 +8,10 @@
 
 Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
 that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
-where the correction leaves it; else it is *open*.
-Where the winner has less than 0.8 of the ceiling on combinations that it was trained on, the order says little, and that is said.
-Above a paper's table stands how many training examples its rows had, as a share of those of the paper's protocol (the `paper`
-preset), where that is less than half.  Forced rendering compares penalties of one architecture (figure 3) and no architectures.
+if it is significant after the correction; otherwise it is *open*.  If the winner has less than 0.8 of the ceiling on combinations
+that it was trained on, the order means little, and the table says so.  If the rows of a paper's table had less than half of the
+training examples of the paper's protocol (the `paper` preset), a line above the table gives the share.  Forced rendering compares
+penalties of one architecture (figure 3), not architectures.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent
 LEARNT = 0.8
-"""Share of the ceiling on seen combinations below which a model has not learnt what it was shown."""
+"""A model has not learnt its training data if it has less than this share of the ceiling on seen combinations."""
 
 
 class Side(NamedTuple):
-    """A method, under settings that differ from its own where some are given."""
+    """A method, with settings that replace its defaults if some are given."""
 
     method: str
     settings: Mapping[str, object] = {}
@@ -52,7 +52,7 @@ class Side(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """`better` beats `worse` on a task, says a paper, and where in it."""
+    """A paper's claim, with its place in the paper, that `better` beats `worse` on a task."""
 
     paper: str
     place: str
@@ -62,13 +62,13 @@ class Claim(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the records say of a claim: values at the seeds that both sides have.
+    """The evidence of the records on a claim: values at the seeds that both sides have.
 
     Attributes:
         gain: mean of the differences, positive where the better side is better.
-        p: of "the sides are equal"; None with fewer than two seeds.
-        seen: share of the ceiling that the better side has on seen combinations, where the task has such a score.
-        examples: training examples that the budget of its rows grants to one party.
+        p: p value of "the sides are equal"; None with fewer than two seeds.
+        seen: share of the ceiling that the better side has on seen combinations; None if the task has no such score.
+        examples: training examples that the budget of the rows grants to one party.
     """
 
     claim: Claim
@@ -81,7 +81,7 @@ class Found(NamedTuple):
 
 
 def claims() -> list[Claim]:
-    """Every order that a paper states and that two rows of one board can decide."""
+    """Every order that a paper claims and that two rows of one board can decide."""
     found = []
     for task in ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy", "mpi3d-medium"):
         found.append(Claim("FVF", "table 1", task, Side("factored"), Side("mono")))
@@ -89,7 +89,7 @@ def claims() -> list[Claim]:
             found.append(Claim("FVF", "table 2", task, Side("mono"), Side("slice-cfg")))
     planes = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood")
     found += [Claim("FKC", "exact scores", task, Side("fkc-oracle"), Side("naive-sde-oracle")) for task in planes]
-    for task in planes:  # a correction helps among the sources, and hurts far from them
+    for task in planes:  # the claim: a correction helps among the sources, and hurts far from them
         sides = (Side("fkc"), Side("naive-sde"))
         found.append(Claim("FKC", "learnt scores", task, *(sides if task.endswith("-id") else sides[::-1])))
     for task in ("cmnist-noniid", "planning-noniid"):
@@ -103,7 +103,7 @@ def claims() -> list[Claim]:
 
 
 def examine(records: Sequence[Record], preset: str) -> list[Found]:
-    """Each claim that both rows of have at least one seed in common."""
+    """Each claim whose two rows have at least one common seed."""
     own = usable(records, preset)
     found = []
     for claim in claims():
@@ -122,9 +122,9 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
 
 
 def compared(claim: Claim, on_task: Sequence[Record]) -> float | None:
-    """The p-value of a claim's two rows among the rows that its paper compares on the task, of their kind, and among no others.
+    """The p-value of a claim's two rows, computed among only those rows of their kind that its paper compares on the task.
 
-    A few seeds borrow a variance from these rows.  What joined the board later changes nothing of a claim.
+    With few seeds, the variance estimate borrows from these rows, so methods that join the board later do not change a claim.
     """
     own = [one for one in claims() if (one.paper, one.task) == (claim.paper, claim.task)]
     pair = [by_seed(on_task, side) for side in (claim.better, claim.worse)]
@@ -154,7 +154,7 @@ def usable(records: Sequence[Record], preset: str) -> list[Record]:
 
 
 def by_seed(records: Iterable[Record], side: Side) -> dict[int, Record]:
-    """The record of each seed that counts on the board, of those whose task settings most runs of the side share."""
+    """For each seed the record that counts on the board, among those with the task settings that most runs of the side share."""
     own = [
         record
         for record in records
@@ -189,7 +189,7 @@ def examples_of(budget: Budget) -> int:
 
 
 def shares_of_examples(found: Sequence[Found], registry: Registry) -> str:
-    """By task, how small a share of the examples of the paper's protocol the rows had; "" where it is at least a half."""
+    """By task, the rows' share of the training examples of the paper's protocol; "" if it is at least a half."""
     tasks: dict[str, list[str]] = {}
     for task, examples in {each.claim.task: each.examples for each in found}.items():
         paper = registry.load("tasks", task).budgets.get("paper")
@@ -201,7 +201,7 @@ def shares_of_examples(found: Sequence[Found], registry: Registry) -> str:
 
 
 def verdicts(found: Sequence[Found]) -> list[str]:
-    """`holds`, `reversed` or `open` for each; Holm's correction goes over the claims of one paper that have two seeds or more."""
+    """`holds`, `reversed` or `open` for each claim; Holm's correction is over the claims of a paper with two seeds or more."""
     said = [""] * len(found)
     for paper in {each.claim.paper for each in found}:
         own = [index for index, each in enumerate(found) if each.claim.paper == paper]
@@ -216,14 +216,14 @@ def verdicts(found: Sequence[Found]) -> list[str]:
 
 
 def counted(said: Sequence[str]) -> str:
-    """How many orders there are, and what became of them."""
+    """The number of orders, and how many hold, are reversed or are open."""
     settled, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
     orders = f"{len(said)} order{'' if len(said) == 1 else 's'}"
     return f"of {orders} with records, {settled} hold, {against} are reversed and the rest are open"
 
 
 def line(cells: Iterable[str]) -> str:
-    """A line of a table of Markdown."""
+    """A line of a Markdown table."""
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
@@ -233,7 +233,7 @@ def rows(lines: Sequence[Sequence[str]]) -> str:
 
 
 def table(found: Sequence[Found], said: Sequence[str]) -> str:
-    """A paper's claims."""
+    """The table of a paper's claims."""
     heads = ("where", "task", "claim", "found", "seeds", "gain", "p", "verdict")
     lines: list[Sequence[str]] = [heads]
     for each, verdict in zip(found, said, strict=True):
@@ -246,7 +246,7 @@ def table(found: Sequence[Found], said: Sequence[str]) -> str:
 
 
 def report(folder: Path, preset: str) -> str:
-    """The tables of the presets that have records, or of one; a table a paper."""
+    """The tables of one preset, or of all presets that have records; one table per paper."""
     records, _ = read_published(folder)
     parts, registry = [], Registry()
     for name in [preset] if preset else PRESETS[::-1]:

@@ -1,4 +1,4 @@
-"""Put the embedded MPI3D beside real pictures: for each factor, frames of the real animation above, rendered below.
+"""Compare the embedded MPI3D with real pictures: for each factor, frames of the real animation above, rendered ones below.
 
     python experiments/compare_mpi3d.py ../shared/data/samples/mpi3d docs/mpi3d_real_vs_rendered.png
 
@@ -16,7 +16,7 @@ from compbench.data.mpi3d_renderer import SIZES, MPI3DRenderer
 
 FRAMES = 8
 BASE = [2, 0, 1, 1, 0, 18, 7]
-"""red, cone, large, centre camera, purple, and the axes that look like the animation's first frame"""
+"""Red, cone, large, centre camera, purple, and the axis positions that look like the animation's first frame."""
 
 
 def main(folder: Path, picture: Path) -> None:

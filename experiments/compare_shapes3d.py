@@ -17,7 +17,7 @@ SHAPES = ("cube", "cylinder", "sphere", "capsule")
 
 
 def read_real(folder: Path) -> tuple[numpy.ndarray, torch.Tensor, numpy.ndarray]:
-    """Real images (25, 64, 64, 3), their estimated conditions (25, 6), and which have two materials of one hue."""
+    """Real images (25, 64, 64, 3), their estimated conditions (25, 6), and whether each has two materials of one hue."""
     images = numpy.load(folder / "recovered25_uint8_64x64.npy")
     with (folder / "recovered25_labels.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -1,12 +1,12 @@
-"""Where along the noise levels a product of noised constraints knows its answers: `python experiments/constraint_landscape.py`.
+"""At which noise levels a product of noised constraints identifies valid answers: `python experiments/constraint_landscape.py`.
 
 For each noise s = sigma / alpha, with the exact densities of a board's rows, columns and diagonals:
 
-    below    share of pairs of a valid board noised to s and a particle that came down to s, in which the board has less energy
-    kept     share of boards noised to s that reverse steps from there lead back to themselves
-    valid    share of particles that are valid boards once reverse steps from where they are at s have ended
+    below    share of pairs (valid board noised to s, particle at s) in which the board has the lower energy
+    kept     share of valid boards noised to s that reverse steps from s return to themselves
+    valid    share of particles that are valid boards after reverse steps from s
 
-The particles follow the composed score from noise alone, without weights.  `below` = 0.5 is an energy that knows nothing.
+The particles follow the composed score from pure noise, without weights.  `below` = 0.5 means that the energy has no information.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from compbench.flow.path import VariancePreservingPath
 from compbench.flow.scores import of_oracle
 
 START, END = 20.0, 0.05
-"""Particles start from noise of this level, and trips end at that one."""
+"""Noise levels at which particles start and at which reverse steps end."""
 NUM_STEPS = 100
 NOISES = [3.0, 2.0, 1.5, 1.2, 1.0, 0.85, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
 
 
 class Row(NamedTuple):
-    """One noise level, as the module says."""
+    """One noise level; the fields are defined in the module's docstring."""
 
     noise: float
     below: float
@@ -50,14 +50,14 @@ def composition(puzzle: Puzzle) -> Composite:
 
 
 def valid_boards(size: int) -> Tensor:
-    """All boards of so many queens that break nothing, (V, size^2)."""
+    """All valid boards of `size` queens, (V, size^2)."""
     places = torch.tensor(list(permutations(range(size))))
     boards = torch.full((len(places), size, size), -1.0).scatter_(2, places[:, :, None], 1.0).flatten(1)
     return boards[violations(laws_of(queens(size)).values(), boards) == 0]
 
 
 def landscape(size: int, noises: list[float], count: int, generator: Generator) -> list[Row]:
-    """The rows of a board with so many queens, `count` particles and noised boards a level."""
+    """The rows for a board of `size` queens, with `count` particles and noised boards per level."""
     puzzle, boards = queens(size), valid_boards(size)
     composite, laws, rows = composition(puzzle), laws_of(puzzle).values(), []
     particles, at = START * torch.randn(count, size**2, generator=generator), START
@@ -75,14 +75,14 @@ def landscape(size: int, noises: list[float], count: int, generator: Generator) 
 
 
 def steps(most: float, least: float) -> list[float]:
-    """Levels between two, as dense as `NUM_STEPS` from START to END."""
+    """Noise levels from `most` to `least`, as dense as `NUM_STEPS` levels from START to END."""
     return between(most, least, 1 + max(1, round(NUM_STEPS * math.log(most / least) / math.log(START / END))))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=8, help="queens")
-    parser.add_argument("--count", type=int, default=400, help="particles, and noised boards a level")
+    parser.add_argument("--count", type=int, default=400, help="number of particles, and of noised boards per level")
     asked = parser.parse_args()
     print("| noise s | below | kept | valid |\n| --- | --- | --- | --- |")
     for row in landscape(asked.size, NOISES, asked.count, Generator().manual_seed(0)):

@@ -1,11 +1,11 @@
-"""The coverage ladder: share attained on held-out cells against the share of cells seen, from records.
+"""Draw the coverage ladder from records: share attained on held-out cells against the share of cells seen.
 
     compbench sweep --file coverage-ladder --preset quick
     python experiments/coverage_ladder.py --task bump-center --sizes 8,8 --out docs/coverage_ladder.png
 
-A line a method: full for orthotopic designs, dashed for random ones of the same size; C_min is marked.  A share is of the way
-from chance (a random cell of the lattice) to the judge's ceiling, a point the mean over seeds, its bar their range.  The
-board's front page draws the same (`compbench.board.coverage_ladder`).
+Each method has a line: solid for orthotopic designs, dashed for random ones of the same size; C_min is marked.  A share is the
+fraction of the way from chance (a random cell of the lattice) to the judge's ceiling.  A point is the mean over seeds, and its
+bar is their range.  The board's front page draws the same plot (`compbench.board.coverage_ladder`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DESIGNS: dict[Design, str] = {"orthotopic": "-", "random": "--"}
 
 
 def read(folder: Path, task: str, preset: str) -> Ladder | None:
-    """The ladder of a task at a preset with most lines, from the finished records of a folder; None if there is none."""
+    """The ladder with the most lines of a task at a preset, from the finished records of a folder; None if there is none."""
     material, _ = site.read(folder, folder)
     board, _ = tables(material)
     rows = [row for row in board.rows if (row.section.task, row.section.preset) == (task, preset)]
@@ -37,7 +37,7 @@ def read(folder: Path, task: str, preset: str) -> Ladder | None:
 
 
 def table(ladder: Ladder) -> str:
-    """Markdown: a row a line, a column a coverage; in brackets the number of runs."""
+    """A Markdown table: a row for each line, a column for each coverage; the number of runs is in brackets."""
     coverages = sorted({coverage for curve in ladder.lines.values() for coverage in curve})
     rows = ["| method | design | " + " | ".join(f"{coverage:.3g}" for coverage in coverages) + " |"]
     rows.append("|" + " --- |" * (2 + len(coverages)))
@@ -48,7 +48,7 @@ def table(ladder: Ladder) -> str:
 
 
 def draw(ladder: Ladder, out: Path) -> None:
-    """One axis: share attained against coverage, and C_min."""
+    """Draw share attained against coverage, with C_min."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -82,13 +82,13 @@ def draw(ladder: Ladder, out: Path) -> None:
 def _bars(curve: Curve) -> tuple[list[float], list[list[float]]]:
     means = [fmean(points.values()) for points in curve.values()]
     ranges = [(min(points.values()), max(points.values())) for points in curve.values()]
-    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ranges, strict=True)]  # a mean of equals may be off a bit
+    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ranges, strict=True)]  # means are rounded
     above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ranges, strict=True)]
     return means, [below, above]
 
 
 def gap(sizes: Sequence[int], coverage: float, design: Design) -> float:
-    """Mean Euclidean distance of a held-out cell to the nearest seen one, a value's step being 1."""
+    """Mean Euclidean distance of a held-out cell to the nearest seen one; neighbouring values have distance 1."""
     seen = seen_cells(sizes, CoverageSettings(coverage=coverage, design=design))
     held = set(product(*map(range, sizes))) - set(seen)
     return fmean(min(math.dist(cell, other) for other in seen) for cell in held)
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--records", type=Path, default=Home.of_user().records)
     parser.add_argument("--task", default="bump-center")
     parser.add_argument("--preset", default="quick")
-    parser.add_argument("--sizes", default="", help="of the lattice, 8,8: how far held-out cells lie from seen ones, too")
+    parser.add_argument("--sizes", default="", help="lattice sizes (8,8): also print how far held-out cells are from seen ones")
     parser.add_argument("--out", type=Path, help="picture")
     asked = parser.parse_args()
     ladder = read(asked.records, asked.task, asked.preset)

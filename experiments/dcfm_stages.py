@@ -1,20 +1,20 @@
-"""How dcfm-a should divide a silo's steps between its stages, and ramp the peers' penalty: chosen by seen scores alone.
+"""Choose how dcfm-a divides a silo's steps between its stages and ramps the peers' penalty, by seen scores only.
 
     python experiments/dcfm_stages.py [--task blobs-noniid,cmnist-noniid] [--seeds 1] [--home FOLDER]
 
-Peers that have hardly learnt pull each other down: the penalty of equation 11 draws an expert towards what its peers say.
-The paper states neither the stages' lengths nor lambda.  For each share of the second stage and each ramp of lambda this
-fits dcfm-a with few steps a silo, where the question matters, and prints the score on *seen* combinations; held-out scores
-are not read.  The rule: peers are frozen when they are sent, so the first stage settles what they know; of all settings whose
-seen score is within `TOLERANCE` of the best on every task the one with the longest first stage, and of two alike the ramped
-one, as lambda is whole in its last step all the same and the expert follows its own data first.
+Peers that have hardly learnt make each other worse: the penalty of equation 11 draws an expert towards its peers' outputs.
+The paper states neither the stages' lengths nor lambda.  For each share of the second stage and each ramp of lambda, this script
+fits dcfm-a with few steps per silo, where the choice matters, and prints the score on *seen* combinations; held-out scores are
+not read.  The rule: among all settings whose seen score is within `TOLERANCE` of the best on every task, take the one with the
+longest first stage, because peers are frozen when they are sent, so that the first stage determines what they know.  Of two such
+settings, take the one with a ramp: its last step has the whole lambda too, and the expert follows its own data first.
 
-Found with 100 steps a silo on blobs-noniid (three seeds): SW2 0.146 without a ramp and 0.142 with one for second_share 0.25,
-0.181 without one for 0.5; by the share of samples in their mode 0.938, 0.930 and 0.906 (two seeds, ddm 0.912).  Hence 0.25 and a
-ramp over each whole stage.  With 500 steps on cmnist-noniid nothing differed (0.113 to 0.120): experts that weak tell the
-settings apart by nothing.
+Result with 100 steps per silo on blobs-noniid (three seeds): for second_share 0.25, SW2 is 0.146 without a ramp and 0.142 with
+one; for 0.5, it is 0.181 without a ramp.  The shares of samples in their mode are 0.938, 0.930 and 0.906 (two seeds, ddm 0.912).
+Hence the defaults are 0.25 and a ramp over each whole stage.  With 500 steps on cmnist-noniid nothing differed (0.113 to 0.120):
+such weak experts show no difference between the settings.
 
-Finished runs are taken from the home folder, so that an interrupted search goes on.  About 8 CPU minutes.
+Finished runs are read from the home folder, so that an interrupted search can continue.  The search takes about 8 CPU minutes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TASKS = {
     "blobs-noniid": ("seen_sw2", {"budget.train_steps": 100}),
     "cmnist-noniid": ("seen_accuracy", {"budget.train_steps": 1500, "budget.width": 16, "task.silos": 2}),
 }
-"""Score, and a budget at which experts are unripe."""
+"""For each task, a score, and a budget at which experts are undertrained."""
 SHARES, RAMPS = (0.25, 0.5), (0.0, 1.0)
 TOLERANCE = 0.03
-"""About a standard error of 300 answers, half of which are right; a tenth of a mode's standard deviation in SW2."""
+"""About a standard error of the accuracy of 300 answers, half of them right; in SW2, a tenth of a mode's standard deviation."""
 
 
 def seen_score(method: str, task: str, settings: dict[str, object], *, seeds: range, home: str) -> float:
-    """Mean seen score over seeds, of runs at the task's small budget; a distance is negative, so that more is better."""
+    """Mean seen score over seeds, of runs at the task's small budget; distances are negated, so that higher is better."""
     name, overrides = TASKS[task]
     values = []
     for seed in seeds:
@@ -61,7 +61,7 @@ def seen_score(method: str, task: str, settings: dict[str, object], *, seeds: ra
 
 
 def chosen(found: dict[tuple[float, float], list[float]]) -> tuple[float, float]:
-    """(share, ramp) by the rule: {(share, ramp): seen scores, one a task}."""
+    """The (share, ramp) that the rule chooses from {(share, ramp): seen scores, one per task}."""
     best = [max(column) for column in zip(*found.values(), strict=True)]
     fair = [key for key, scores in found.items() if all(a >= b - TOLERANCE for a, b in zip(scores, best, strict=True))]
     if not fair:
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--home", default=str(Home.of_user().root))
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="beside each task's own: task.silos=3 ..."
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="in addition to each task's own: task.silos=3 ..."
     )
     asked = parser.parse_args()
     changed = parse_overrides(asked.set)

@@ -1,10 +1,11 @@
-"""The matrices that `low-rank` renders each value of x and y into, with and without penalties: forced rendering, figures 3b, 6.
+"""Draw the matrices that `low-rank` makes of each value of x and y, with and without penalties forced rendering, figures 3b, 6.
 
     compbench sweep --file bumps-ablation --preset paper --seed 0
     python experiments/embedding_matrices.py bump-corner.low-rank.paper.s0.A bump-corner.low-rank.paper.s0.B --out matrices.png
 
-A row a run, named by its penalties; five values of x, then five of y, evenly spread.  Red is positive, blue negative, each
-matrix on its own scale.  A stripe (rank 1) is what a factor alone can say of a bump.  Runs need their weights in COMPBENCH_HOME.
+Each row is a run, named by its penalties, with five values of x, then five of y, evenly spaced.  Red is positive, blue negative;
+each matrix has its own scale.  A stripe (rank 1) is all that one factor determines of a bump.  The runs' weights must be in
+COMPBENCH_HOME.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from compbench.system.files import load_tensors
 from compbench.system.home import Home
 
 SHOWN = 5
-"""Values of each factor."""
+"""Number of values shown of each factor."""
 
 
 class Matrices(NamedTuple):
@@ -44,7 +45,7 @@ def matrices(name: str, home: Home) -> Matrices:
     """The maps of a low-rank run on bumps.
 
     Raises:
-        CompbenchError: no such record, another method, or weights that are not here.
+        CompbenchError: there is no such record, it has another method, or its weights are not here.
     """
     record = read_record(Store(home.records).find(name))
     weights = home.runs / record.identity / "model.safetensors"
@@ -63,7 +64,7 @@ def matrices(name: str, home: Home) -> Matrices:
 
 
 def figure(found: list[Matrices], out: Path) -> None:
-    """A row a run, five values of x and five of y across."""
+    """Draw one row per run, with five values of x and five of y."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(10, 1.3 * len(found)), layout="constrained")

@@ -1,9 +1,9 @@
-"""What *seen* and *unseen* mean, in real pictures: some roles by all skin tones of emoji-medium, with those held out marked.
+"""Illustrate *seen* and *unseen* with real pictures: some roles in all skin tones of emoji-medium, with held-out cells marked.
 
     python experiments/emoji_seen_unseen.py --output docs/emoji_seen_unseen.png
     python experiments/emoji_seen_unseen.py --task emoji-heavy --seed 3
 
-Framed cells are held out at that seed: a model is trained on the others, and asked for these.
+Framed cells are held out at that seed: a model is trained on the others and must generate these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ INK, SOFT, UNSEEN = "#17191c", "#545d66", "#b45309"
 
 
 def grid(pictures: numpy.ndarray, holdout: Holdout, roles: tuple[str, ...]) -> Image.Image:
-    """The cells of some roles, a row each, at all tones.
+    """The cells of some roles in all tones, one row per role.
 
     Args:
         pictures: all drawings, uint8 (roles, persons, tones, 3, H, W).

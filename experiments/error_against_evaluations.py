@@ -1,16 +1,16 @@
-"""Error of every sampler of compositions against its evaluations, on the six planar tasks, with exact scores and learnt ones.
+"""Plot the error of each composing sampler against its evaluations, on the six planar tasks, with exact and with learnt scores.
 
     python experiments/error_against_evaluations.py --out docs/error_against_evaluations.png
 
 Evaluations are particles x members x steps x inner steps of one sample.  The error is the sliced 2-Wasserstein distance to
-exact samples; the grey band is what two exact samples have (5 to 95 %).  Learnt scores are one fit of the task's quick budget,
-which all samplers share.
+exact samples; the grey band is the distance between two exact samples (5 to 95 %).  Learnt scores come from one fit with the
+task's quick budget, which all samplers share.
 
     total error = inference-time error + estimation error
 
-The error on exact scores is the inference-time part; what the same run has more on learnt ones is the estimation part.
+The error on exact scores is the inference-time part; the excess error of the same run on learnt scores is the estimation part.
 
-Points that the rows beside the picture already have are not measured again: a command that was stopped goes on.
+Points in the JSON file next to the picture are not measured again, so a stopped command can continue.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from compbench.tasks.gaussian import distributions, make_task
 TASKS = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood")
 NUM_SAMPLES, NUM_EXACT, NUM_DIRECTIONS = 1000, 8, 200
 MOST_LEARNT = 1300
-"""Evaluations a sample above which runs are made on exact scores alone: those of a network cost some twenty times as much."""
+"""Above this many evaluations per sample, only exact scores are used: those of a network cost some twenty times as much."""
 CEILING = 10.0
-"""Errors above it have diverged, and are drawn at it."""
+"""Larger errors count as diverged and are drawn at this value."""
 CPU = torch.device("cpu")
 
 
@@ -97,7 +97,7 @@ def context(seed: int) -> Context:
 
 
 def error(method: Method, run: Run, name: str, model: Any, truth: Exact, along: numpy.ndarray) -> float:
-    """Distance of one point, over the first exact samples."""
+    """The error of one point, against the first exact samples."""
     settings, problem = method.settings(**run.settings), problem_of(name, run.steps)
     if model is None:
         model = method.fit(settings, problem, context(0))
@@ -111,7 +111,7 @@ def error(method: Method, run: Run, name: str, model: Any, truth: Exact, along: 
 
 
 def evaluations(method: Method, run: Run, name: str) -> int:
-    """What one sample of a run costs."""
+    """Evaluations per sample of a run."""
     assert method.evaluations is not None
     return method.evaluations(method.settings(**run.settings), problem_of(name, run.steps))
 
@@ -121,7 +121,7 @@ Row = dict[str, Any]
 
 
 def measure(name: str, kind: str, known: list[Row], keep: Callable[[Row], None]) -> None:
-    """The points of one task on one kind of scores that are not known yet, each handed to `keep`."""
+    """Measure the points of one task on one kind of scores that are not in `known`, and pass each to `keep`."""
     registry, along = Registry(), directions(2, NUM_DIRECTIONS, numpy.random.default_rng(0))
     have = {(row["label"], row["evaluations"]) for row in known if (row["task"], row["scores"]) == (name, kind)}
     asked = []
@@ -144,7 +144,7 @@ def measure(name: str, kind: str, known: list[Row], keep: Callable[[Row], None])
 
 
 def split(rows: list[Row]) -> list[Row]:
-    """Of every run on both kinds of scores: its total error, and the parts of it; evaluations are those on learnt scores.
+    """The total error and its parts, of each run on both kinds of scores; evaluations are those on learnt scores.
 
     Runs are paired by label in the order of their evaluations: exact densities cost one evaluation more at the end.
     """
@@ -164,7 +164,7 @@ def split(rows: list[Row]) -> list[Row]:
 
 
 def draw(rows: list[Row], out: Path) -> None:
-    """A column a task; rows: the error on exact scores, on learnt ones, and the difference of the two."""
+    """Draw a column per task; the rows are the error on exact scores, on learnt scores, and their difference."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -201,7 +201,7 @@ def draw(rows: list[Row], out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="picture; the rows go beside it as JSON")
+    parser.add_argument("--out", type=Path, required=True, help="picture; the rows are written next to it as JSON")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--scores", default="exact,learnt")
     asked = parser.parse_args()
@@ -224,7 +224,7 @@ def main() -> None:
 
 
 def order_of(row: Row) -> tuple[int, str, int]:
-    """Tasks as they are listed, exact before learnt, runs as they are listed."""
+    """Sort key: tasks in their listed order, exact before learnt, runs in their listed order."""
     labels = [run.label for run in RUNS]
     return TASKS.index(row["task"]), row["scores"], labels.index(row["label"])
 

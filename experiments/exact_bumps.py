@@ -1,16 +1,16 @@
-"""Which bumps a perfect network puts in place when it is composed around NULL: slices and CoInD, their optimum in closed form.
+"""Where a perfect network composed around NULL places bumps: the closed-form optimum of slices and of CoInD.
 
     python experiments/exact_bumps.py
 
-A bump task has one image d_ij a seen cell, so at a point x_t of the path the best denoised images of x = i alone (a_i), of y = j
-alone (b_j), of nothing (z) and of both (v_ij) are those that minimise
+A bump task has one image d_ij per seen cell, so at a point x_t of the path the best denoised images given only x = i (a_i), only
+y = j (b_j), nothing (z) and both (v_ij) are those that minimise
 
     sum_ij W_ij ( p_full |v_ij - d_ij|^2 + p_x |a_i - d_ij|^2 + p_y |b_j - d_ij|^2 + p_null |z - d_ij|^2
                   + lambda |a_i + b_j - z - v_ij|^2 ),    W_ij = p(cell ij | x_t)
 
-with p(m) as `coind` masks conditions.  With v_ij solved for, the last line weighs |a_i + b_j - z - d_ij|^2 by
-kappa = p_full lambda / (p_full + lambda): 2 N + 1 linear equations a point.  lambda 0 is slices, whose optimum no mask changes.
-Samples follow a_i + b_j - z by the task's Euler steps.
+with the probabilities p(m) of masks that `coind` uses.  After v_ij is eliminated, the last line becomes |a_i + b_j - z - d_ij|^2
+with the weight kappa = p_full lambda / (p_full + lambda): 2 N + 1 linear equations per point.  lambda = 0 gives slices, whose
+optimum does not depend on the masks.  Samples follow a_i + b_j - z by the task's Euler steps.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from compbench.metrics.localisation import localise, shaped
 from compbench.tasks.bump import SQUARES, Settings, images, make_task
 
 MASKING = DecentralisedSettings().masking
-"""As `coind` masks conditions by default."""
+"""The default masks of `coind`."""
 WEIGHTS = (0.0, 1.0, 100.0)
-"""lambda; `coind` has 1."""
+"""Values of lambda; the default of `coind` is 1."""
 NUM_SEEDS = 3
 
 
 class Optimum(NamedTuple):
-    """The best denoised images at B points: of each x alone, of each y alone, (B, N, D), and of nothing, (B, D)."""
+    """The best denoised images at B points: given only x, given only y, (B, N, D) each, and given nothing, (B, D)."""
 
     x: Tensor
     y: Tensor
     nothing: Tensor
 
     def composed(self, cells: Tensor) -> Tensor:
-        """a_i + b_j - z of one cell a point: (B, 2) -> (B, D)."""
+        """a_i + b_j - z for one cell per point: (B, 2) -> (B, D)."""
         rows = torch.arange(len(cells))
         return self.x[rows, cells[:, 0]] + self.y[rows, cells[:, 1]] - self.nothing
 
@@ -55,11 +55,11 @@ def log_posterior(x_t: Tensor, t: float, table: Tensor, seen: Tensor) -> Tensor:
 
 
 def optimum(log_weights: Tensor, table: Tensor, masking: Masking, independence: float) -> Optimum:
-    """The minimum of the loss above; each equation is divided by the weight of its own value, however small.
+    """The minimiser of the loss above; each equation is divided by the weight of its own value, however small that is.
 
     Args:
         log_weights: log W, (B, N, N).
-        table: d_ij, (N, N, D); where W_ij is 0 its value is of no matter.
+        table: d_ij, (N, N, D); where W_ij is 0, its value does not matter.
         masking: p(m).
         independence: lambda.
     """
@@ -101,7 +101,7 @@ def drawn(settings: Settings, seen: Tensor, independence: float, seed: int, num_
 
 
 class Row(NamedTuple):
-    """Shares of images in place and in shape, and of those with x or y right; the median of the brightest pixels."""
+    """Shares of images with the bump in the right place and shape, and with x or y right; the median of the brightest pixels."""
 
     held_out: float
     seen: float
@@ -110,7 +110,7 @@ class Row(NamedTuple):
 
 
 def row(name: str, independence: float) -> Row:
-    """What samples of a perfect network score on a bump task."""
+    """The scores of a perfect network's samples on a bump task."""
     settings = SQUARES[name]
     task = make_task(name, settings)
     seen = torch.ones(settings.size, settings.size, dtype=torch.bool)

@@ -1,9 +1,9 @@
-"""What runs take where nothing like them ran before: CPU seconds of each stage, for the plan of a first run.
+"""CPU seconds of each stage of a run, for the plan that is printed before the first run on a machine.
 
 python experiments/expected_seconds.py RECORDS ...     writes compbench/cli/expected_seconds.json, for tasks among the records
 
-Each number is a median over finished runs on a CPU, of all methods that train there.  Judges and references are made once and
-then found, so theirs is the median over the runs that made them.  A task and preset that no given record is of keeps what it had.
+Each number is a median over finished CPU runs of all methods that train.  Judges and references are made once and then read from
+the cache, so their number is the median over the runs that made them.  Tasks and presets without a given record are not changed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from compbench.cli.plan import EXPECTED, STAGES
 from compbench.store.records import read_records
 
 MADE = 1.0
-"""A run whose judges and references took less than so many CPU seconds found them."""
+"""A run whose judges and references took fewer CPU seconds read them from the cache."""
 TRAINED = 1.0
-"""A fit of less than so many CPU seconds is one that another run shared, or of a method that learns nothing."""
+"""A fit that took fewer CPU seconds was shared by another run, or its method learns nothing."""
 
 
 def stages_of(records: list[Record]) -> dict[str, float]:
-    """CPU seconds by what the plan calls the stages; of a fit, judges and references those of the runs that made them."""
+    """CPU seconds by the plan's names of the stages; for a fit, judges and references, only of the runs that made them."""
     found = {}
     for name, stages in STAGES.items():
         took = [sum(stage.cpu_seconds for stage in record.profile.stages if stage.name in stages) for record in records]
@@ -44,7 +44,7 @@ def main(folders: list[str]) -> None:
                 by[record.spec.task, record.spec.preset].append(record)
     for (task, preset), records in sorted(by.items()):
         seconds = stages_of(records)
-        if seconds["fit"]:  # some method was trained there
+        if seconds["fit"]:  # some method was trained
             known.setdefault(task, {})[preset] = {"runs": len(records), "seconds": seconds}
     EXPECTED.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")
 

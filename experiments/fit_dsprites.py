@@ -8,7 +8,7 @@ square about the other axis too).  A linear programme finds the radii that put e
 
     min  sum_i slack_i + smoothness * sum_k |second difference of R|   s.t.  side_i (R(angle_i) - r_i) >= margin - slack_i
 
---leave x (y, orientation, scale) fits without those frames and counts wrong pixels on them: what to expect of the rest.
+--leave x (or y, orientation, scale) fits without those frames and counts wrong pixels on them, as an estimate for other images.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from scipy.optimize import linprog
 from compbench.data.dsprites_renderer import SHAPES, centre, turn
 
 STEP = 1.5
-"""Degrees between two radii."""
+"""Angle between neighbouring radii, in degrees."""
 MARGIN, SMOOTHNESS, NEAR = 1e-3, 1e-4, 1.5
-"""In pixels at scale 1; how much a bend costs; pixels further than `NEAR` from the outline constrain nothing."""
+"""The margin in pixels at scale 1; the weight of smoothness; and the distance beyond which a pixel is no constraint."""
 BEGINS = {"heart": 0, "ellipse": 192, "square": 256}
 
 
 class Frame(NamedTuple):
-    """One official frame: what varies in its run, its condition (shape, scale, orientation, x, y), its pixels (64, 64)."""
+    """One official frame: the varied factor, its condition (shape, scale, orientation, x, y), and its pixels (64, 64)."""
 
     varied: str
     condition: tuple[int, ...]
@@ -41,7 +41,7 @@ class Frame(NamedTuple):
 
 
 def conditions_of(name: str) -> list[tuple[str, tuple[int, ...]]]:
-    """What varies and the condition (shape, scale, orientation, x, y) of each frame of a shape, in the picture's order."""
+    """The varied factor and the condition (shape, scale, orientation, x, y) of each frame of a shape, in the picture's order."""
     shape, up, positions = SHAPES.index(name), range(6), range(32)
     runs = [("scale", (shape, scale, 0, 0, 0)) for run in (up, reversed(up), up) for scale in run]
     runs += [("orientation", (shape, 5, turned, 0, 0)) for turned in range(40)]
@@ -79,7 +79,7 @@ def polar(condition: tuple[int, ...]) -> tuple[numpy.ndarray, numpy.ndarray]:
 
 
 def fit(frames: list[Frame], top: float) -> numpy.ndarray:
-    """Radii at 0, STEP ... top degrees."""
+    """Radii at the angles 0, STEP, ..., `top` in degrees."""
     parts = [(*polar(frame.condition), frame.on.ravel()) for frame in frames]
     angle, radius, on = (numpy.concatenate(column) for column in zip(*parts, strict=True))
     count = round(top / STEP) + 1
@@ -113,7 +113,7 @@ def fit(frames: list[Frame], top: float) -> numpy.ndarray:
 
 
 def wrong_pixels(frames: list[Frame], radii: numpy.ndarray) -> list[int]:
-    """Of each frame, how many pixels an outline gets wrong."""
+    """Number of wrong pixels of an outline in each frame."""
     counts = []
     for frame in frames:
         angle, radius = polar(frame.condition)

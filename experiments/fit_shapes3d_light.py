@@ -50,7 +50,7 @@ def main(folder: Path) -> None:
 
 
 def _pure(surface: renderer.Surface) -> tuple[renderer.Surface, dict]:
-    """One ray a pixel (the middle one), and masks of pixels that all rays see alike."""
+    """One ray per pixel (the middle one), and masks of pixels for which all rays agree."""
     rays = renderer.SAMPLES**2
     middle = renderer.Surface(*(part.view(4096, rays, *part.shape[1:])[:, rays // 2] for part in surface))
     masks = {name: getattr(surface, name).view(4096, rays).all(1) for name in ("floor", "wall", "object")}
@@ -65,7 +65,7 @@ def _fit(samples: list) -> tuple:
     ridge = 1e-3 * len(y) * torch.eye(10, dtype=torch.float64)
     ridge[0, 0] = 0
     weight = torch.ones_like(y)
-    for _ in range(20):  # reweighted: pixels on slipped edges and highlights are outliers
+    for _ in range(20):  # reweighted: pixels on misaligned edges and highlights are outliers
         a = design.T @ (design * weight[:, None]) + ridge * 0.01
         solution = torch.linalg.solve(a, design.T @ (y * weight))
         weight = 1 / (1 + ((design @ solution - y) / 0.05).square())

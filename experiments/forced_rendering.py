@@ -3,13 +3,13 @@
     compbench sweep --file bumps --preset standard --device cpu --slots 2
     python experiments/forced_rendering.py [--records leaderboards/records]
 
-The board's own runs and their ablations, 28 x 28 pixels, a 17 x 17 square held out in the centre or the corner; the
-decoders take a minute or two of one core each, the velocity networks five.
+These are the board's own runs and their ablations: 28 x 28 pixels, with a 17 x 17 square held out in the centre or the corner.
+On one core a decoder takes a minute or two, a velocity network five minutes.
 
     compbench sweep --file bumps-ablation --preset paper --device cpu --slots 2
     python experiments/forced_rendering.py --sweep bumps-ablation [--records leaderboards/records]
 
-low-rank alone, 32 x 32 pixels, 20,000 steps; about 30 CPU minutes a task.
+These are runs of low-rank only: 32 x 32 pixels, 20,000 steps, about 30 CPU minutes per task.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = ("heldout_mse_blank", "heldout_accuracy", "heldout_shape_accuracy", "h
 
 
 class Variant(NamedTuple):
-    """A row of the table: a method, and the settings that tell it from others."""
+    """A row of the table: a method, and the settings that distinguish it from other rows."""
 
     name: str
     method: str
@@ -65,7 +65,7 @@ PAIRS = (
 
 @cache
 def asked(sweep: str, task: str) -> dict[str, object]:
-    """The task's settings, and what the sweep file sets for them and the budget, the same in all of its grids."""
+    """The task's settings, and the sweep file's values for task and budget, which are the same in all of its grids."""
     wanted: dict[str, object] = {f"task.{name}": value for name, value in catalogue(TASKS)[task].settings.items()}
     for grid in grids(sweep, SWEEPS[sweep]):
         if task in grid.tasks.split(","):
@@ -74,7 +74,7 @@ def asked(sweep: str, task: str) -> dict[str, object]:
 
 
 def belongs(record: Record, sweep: str, task: str, variant: Variant) -> bool:
-    """Whether a record is one of this row's.  An older one lacks settings that the task has got since."""
+    """Whether a record belongs to this row.  An older record lacks settings that were added to the task later."""
     spec, wanted = record.spec, asked(sweep, task)
     there = {f"task.{name}": value for name, value in spec.task_settings.items()}
     there |= {f"budget.{name}": value for name, value in spec.budget.model_dump().items()}
@@ -87,7 +87,7 @@ def belongs(record: Record, sweep: str, task: str, variant: Variant) -> bool:
 
 
 def newest(records: list[Record]) -> list[Record]:
-    """Those of the latest version of the method."""
+    """The records of the latest version of the method."""
     latest = max((record.spec.method_version for record in records), default=0)
     return [record for record in records if record.spec.method_version == latest]
 
@@ -127,6 +127,6 @@ def table(folder: Path, sweep: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=Home.of_user().records, help="folder of records")
-    parser.add_argument("--sweep", choices=SWEEPS, default="bumps", help="the sweep file that made them")
+    parser.add_argument("--sweep", choices=SWEEPS, default="bumps", help="the sweep file that made the records")
     arguments = parser.parse_args()
     table(arguments.records, arguments.sweep)

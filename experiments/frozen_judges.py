@@ -1,9 +1,9 @@
-"""Train the judges that come with compbench, so that no run trains its own, and say what each is right on.
+"""Train the judges that come with compbench, so that runs need not train their own, and print each judge's accuracy.
 
     python experiments/frozen_judges.py emoji            trains, measures, and says whether the stored judge is as good
-    python experiments/frozen_judges.py glyph --write    also puts it into leaderboards/judges, and prints the task's entry
+    python experiments/frozen_judges.py glyph --write    also writes it to leaderboards/judges, and prints the task's entry
 
-A judge is measured on every combination's real picture, as it is and corrupted as in training, and on nothing generated.
+A judge is measured on the real picture of every combination, clean and corrupted as in training, never on generated pictures.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from compbench.registry.registry import Registry
 from compbench.tasks.drawn_evaluation import DrawnEvaluation
 
 TASKS = {"emoji": "emoji-medium", "glyph": "glyph-light"}
-"""A task of each data set; all tasks of one have one judge."""
+"""One task of each data set; all tasks of a data set share its judge."""
 REPEATS = 4
 
 
 def accuracies(judge: SmallJudge, evaluation: DrawnEvaluation, *, spoilt: bool) -> list[float]:
-    """Share of real pictures, some of each combination, on whose value of a factor the judge is right, and on all factors."""
+    """The judge's accuracy on real pictures, some of each combination: for each factor, and for all factors at once."""
     generator = torch.Generator().manual_seed(1)
     every = torch.cartesian_prod(*(torch.arange(size) for size in evaluation.space.sizes)).repeat(REPEATS, 1)
     pictures = evaluation._pictures(evaluation.lattices.refined(every, generator)).cpu()
@@ -44,7 +44,7 @@ def said(evaluation: DrawnEvaluation, found: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=sorted(TASKS))
-    parser.add_argument("--steps", type=int, default=0, help="instead of the task's own number")
+    parser.add_argument("--steps", type=int, default=0, help="number of steps; default: the task's own")
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     registry = Registry()

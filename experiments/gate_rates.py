@@ -1,14 +1,14 @@
-"""How often the speed gate is red or inconclusive on identical code, and how often it sees a true slowdown: real processes.
+"""How often the speed gate is red or inconclusive on identical code, and how often it detects a true slowdown: real processes.
 
     python experiments/gate_rates.py identical --gates 100      other syntax, the same work: the race decides
     python experiments/gate_rates.py same --gates 5             other comments: the hash of the code's meaning decides
-    python experiments/gate_rates.py slower --gates 30          a quarter more solver steps, hence a quarter more work a request
-    python experiments/gate_rates.py show                       counts with their intervals, and what gates of drawn pairs say
+    python experiments/gate_rates.py slower --gates 30          a quarter more solver steps, so a quarter more work per request
+    python experiments/gate_rates.py show                       counts with intervals, and verdicts on gates of resampled pairs
 
-Base and head are git worktrees of the commit, each with an environment of its own, as `compbench gate --base-ref` makes them;
-the head's method file is edited.  Each gate is the gate's own race over fresh processes at its default tolerance and pairs.
-Every gate is written to a file (--to) with its pairs as soon as it is done: a call goes on where the last one ended, up to
---gates of its kind in all, and begins no gate after --minutes.  Ctrl-C and SIGTERM stop it and leave no worktree behind.
+Base and head are git worktrees of the commit, each with its own environment, as `compbench gate --base-ref` makes them; the
+head's method file is edited.  Each gate is the real race over fresh processes with the default tolerance and number of pairs.
+Every gate is written to a file (--to) with its pairs as soon as it is done: a call continues where the last one ended, up to
+--gates of its kind in all, and begins no gate after --minutes.  Ctrl-C and SIGTERM stop the script and leave no worktree behind.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from compbench.runner.signals import interrupted_once
 
 Kind = Literal["identical", "same", "slower"]
 CELL = ("fkc", "gauss2d-fact-id")
-"""Of the CI suite; its steps and requests are short, and a gate of it takes the fewest CPU seconds."""
+"""A cell of the CI suite; its steps and requests are short, so its gates take the fewest CPU seconds."""
 METHOD_FILE = Path("plugins/compbench-methods/compbench_methods/fkc.py")
 EDITS = {
     "identical": ("    scheme: Literal", "    UNUSED: ClassVar[int] = 0\n    scheme: Literal"),
     "same": ("    scheme: Literal", "    # how positions are drawn\n    scheme: Literal"),
 }
-"""Of the head's method file: what changes the meaning of its syntax and nothing that it does, and what changes nothing at all."""
+"""Edits of the head's method file: one changes its syntax but not its behaviour, the other only adds a comment."""
 STEPS = 8
 SLOWER = 1.25
 TOLERANCE, PAIRS = 0.05, 3
@@ -53,7 +53,7 @@ DRAWS = 1000
 
 
 def cells(kind: Kind) -> dict[Label, Cell]:
-    """The cell of each side; the slower one answers with more solver steps."""
+    """The cell of each side; the slower side answers with more solver steps."""
     method, task = CELL
     steps = {"base": STEPS, "head": round(STEPS * SLOWER) if kind == "slower" else STEPS}
     return {label: Cell(method=method, task=task, set={"budget.sample_steps": steps[label]}) for label in ("base", "head")}
@@ -61,7 +61,7 @@ def cells(kind: Kind) -> dict[Label, Cell]:
 
 @contextlib.contextmanager
 def worktrees(kind: Kind) -> Iterator[dict[Label, Side]]:
-    """Base and head, each a worktree of the last commit with an environment of its own; the head's method file is edited."""
+    """Base and head, each a worktree of the last commit with its own environment; the head's method file is edited."""
     top = worktree.repository(Path.cwd())
     commit = worktree.commit_of(top, "HEAD")
     with contextlib.ExitStack() as stack:
@@ -75,7 +75,7 @@ def worktrees(kind: Kind) -> Iterator[dict[Label, Side]]:
             python = worktree.environment(tree, top, folder / f"{label}-environment")
             found[label] = Side(label, python, home_of(folder / label, Path("/nonexistent")), own=False)
         hashes = [sides.code(side, [Cell(method=CELL[0], task=CELL[1])]) for side in found.values()]
-        assert all(hashes), "a side knows no hash of its code"
+        assert all(hashes), "a side has no hash of its code"
         assert (hashes[0] == hashes[1]) == (kind != "identical"), "the edit is not what it is meant to be"
         yield found
 
@@ -88,7 +88,7 @@ def edited(text: str, kind: Kind) -> str:
 
 
 def verdict(laps: list[Lap]) -> str:
-    """What the gate says of a race: red, inconclusive or pass."""
+    """The gate's verdict on a race: red, inconclusive or pass."""
     if any(lap.regression for lap in laps):
         return "red"
     return "pass" if all(lap.comparison.finding == "not worse" for lap in laps) else "inconclusive"
@@ -110,7 +110,7 @@ def real_gate(kind: Kind, both: dict[Label, Side], seconds: float, kept: list[Pa
 
 
 def drawn_gate(pairs: list[dict[str, float]], generator: random.Random) -> str:
-    """What the gate says of pairs drawn, with replacement, from those that were measured."""
+    """The gate's verdict on pairs drawn with replacement from the measured ones."""
 
     def timer(cell: str, begins: Label) -> Pair:
         ratios = generator.choice(pairs)
@@ -150,20 +150,20 @@ def entries_of(file: Path) -> list[dict[str, Any]]:
 
 
 def cpu_seconds() -> float:
-    """Of all processes that this one started and that have ended."""
+    """CPU seconds of all ended child processes of this process."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def interval(hits: int, n: int) -> tuple[float, float]:
-    """The 95 % Wilson interval of a rate, hits of n."""
+    """The 95 % Wilson interval of a rate of `hits` in n."""
     z = 1.96
     centre, half = (hits + z * z / 2) / (n + z * z), z / (n + z * z) * math.sqrt(hits * (n - hits) / n + z * z / 4)
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def show(entries: list[dict[str, Any]], say: Callable[[str], None] = print) -> None:
-    """Counts of the real gates, the spread of their pairs, and the rates of gates drawn from these."""
+    """Print counts of the real gates, the spread of their pairs, and the rates of gates resampled from these pairs."""
     for kind in ("identical", "same", "slower"):
         own = [entry for entry in entries if entry["kind"] == kind]
         if not own:
@@ -191,10 +191,10 @@ def show(entries: list[dict[str, Any]], say: Callable[[str], None] = print) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["identical", "same", "slower", "show"])
-    parser.add_argument("--gates", type=int, default=100, help="of the kind, those in the file counted")
+    parser.add_argument("--gates", type=int, default=100, help="number of gates of the kind, including those in the file")
     parser.add_argument("--to", type=Path, default=Path("gate_rates.jsonl"))
-    parser.add_argument("--seconds", type=float, default=1.0, help="a suite's speed_seconds")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no gate after so many")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per process, as a suite's speed_seconds")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no gate after this many minutes")
     asked = parser.parse_args()
     if asked.what == "show":
         show(entries_of(asked.to))
@@ -202,7 +202,7 @@ def main() -> None:
         try:
             measure(asked.what, asked.gates, asked.to, seconds=asked.seconds, minutes=asked.minutes)
         except KeyboardInterrupt:
-            sys.exit("stopped; the same call goes on")
+            sys.exit("stopped; run the same command again to continue")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How often the speed gate cries wolf, and how often it sees a slowdown: the gate's own race on simulated processes.
+"""How often the speed gate reports false regressions, and how often it detects slowdowns: the gate's race on simulated processes.
 
     python experiments/gate_simulation.py [--trials 1000]
 
-A process takes `exp(noise e)` seconds, e ~ N(0, 1) drawn again for each process and row, times the slowdown in the head.
-One row of the table is slowed down, the others are not: the hardest case for Holm's test.
+A process takes `exp(noise e)` seconds, with a new e ~ N(0, 1) for each process and row, times the slowdown in the head.  Only one
+row of the table is slowed down, which is the hardest case for Holm's test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOISES = (0.015, 0.03, 0.08)
 
 
 def simulated(rows: int, *, noise: float, slowdown: float, seed: int, tolerance: float = 0.05) -> tuple[list[Lap], int]:
-    """One gate of `rows` rows, whose first row is slower by `slowdown` in the head; its laps and the most pairs of a row."""
+    """One gate of `rows` rows, the first slower by `slowdown` in the head; return its laps and the largest number of pairs."""
     generator = random.Random(seed)
 
     def timer(cell: str, begins: str) -> Pair:
@@ -34,7 +34,7 @@ def simulated(rows: int, *, noise: float, slowdown: float, seed: int, tolerance:
 
 
 def rate(rows: int, *, noise: float, slowdown: float, trials: int) -> float:
-    """Share of gates that are red."""
+    """Share of gates that report a regression."""
     red = 0
     for seed in range(trials):
         laps, pairs = simulated(rows, noise=noise, slowdown=slowdown, seed=seed)

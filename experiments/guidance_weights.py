@@ -1,13 +1,14 @@
-"""How strongly the composed samples of a task are guided, chosen on seen combinations alone.
+"""Choose the guidance weight of a task's composed samples, on seen combinations only.
 
     python experiments/guidance_weights.py --task cmnist-iid --method centralised
     python experiments/guidance_weights.py --task shapes3d-medium --method slice-cfg
     python experiments/guidance_weights.py --task cmnist-iid --method fkc \
         --settings '{"g_clip": 15, "resample_below": 1, "ess_floor": 0}' '{"ess_floor": 0}' '{}'
 
-One model is fitted and asked for seen combinations at each weight (or under each of some settings of sampling); held-out ones
-are never asked for.  Where a judge ranks, the smallest weight whose seen score is within one standard error of the best is what
-the task declares (`Task.guidance_weights`); on vectors w = 1 is, the composition itself, which any other weight makes another.
+One model is fitted and sampled on seen combinations at each weight (or under each of some sampling settings); held-out
+combinations are never requested.  If a judge ranks the task, the task declares the smallest weight whose seen score is within one
+standard error of the best (`Task.guidance_weights`).  On vectors it declares w = 1, which is the composition itself; any other
+weight would change the composition.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", required=True)
-    parser.add_argument("--method", required=True, help="one that composes: centralised, slice-cfg, naive-ode ...")
+    parser.add_argument("--method", required=True, help="a method that composes: centralised, slice-cfg, naive-ode ...")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=0, help="training steps instead of the preset's")
+    parser.add_argument("--steps", type=int, default=0, help="training steps; default: the preset's")
     parser.add_argument("--weights", default=",".join(map(str, WEIGHTS)))
-    parser.add_argument("--settings", nargs="+", type=json.loads, help="JSON of sampling settings, instead of weights")
+    parser.add_argument("--settings", nargs="+", type=json.loads, help="JSON of sampling settings to compare instead of weights")
     asked = parser.parse_args()
     registry = Registry()
     task, method = registry.load("tasks", asked.task), registry.load("methods", asked.method)
@@ -66,9 +67,9 @@ def main() -> None:
 
 
 class SeenOnly:
-    """A sampler under some settings that draws seen combinations; for any other it gives back zeros, and no model is asked.
+    """A sampler with given settings that draws only seen combinations; for others it returns zeros without a call of the model.
 
-    `notes` are those of the last batch, without lists: how many ancestors survived, say.
+    `notes` are those of the last batch, without lists (for example, how many ancestors survived).
     """
 
     def __init__(self, method: Method, model: object, problem: Problem, settings: dict[str, object], seed: int) -> None:
@@ -90,7 +91,7 @@ class SeenOnly:
 
 
 def choose(scores: dict[float, Score]) -> float:
-    """The smallest weight whose score is within one (binomial) standard error of the best; of a distance, the best."""
+    """The smallest weight whose score is within one (binomial) standard error of the best; for a distance, the best weight."""
     sign = 1 if next(iter(scores.values())).direction == "higher" else -1
     best = max(scores.values(), key=lambda score: sign * score.value)
     slack = math.sqrt(max(best.value * (1 - best.value), 0) / best.n) if sign > 0 else 0.0

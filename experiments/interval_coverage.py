@@ -1,10 +1,10 @@
-"""Whether the board's intervals hold what they say: `python -m experiments.interval_coverage` or run the file.
+"""Check the coverage of the board's intervals by simulation: `python -m experiments.interval_coverage` or run the file.
 
-Equal and unequal methods are simulated, a few seeds each, and go through the very functions that a board uses.  Three claims:
+Equal and unequal methods are simulated with a few seeds each, and evaluated with the same functions that a board uses:
 
-    coverage      how often a "95 %" interval of a row's mean holds the true mean           at least 93 %
-    false         how often a table of equal methods tells any two of them apart           at most 5 %
-    found         how often a table tells apart two methods that differ by so many run standard deviations
+    coverage      how often a "95 %" interval of a row's mean contains the true mean        at least 93 %
+    false         how often any two methods of a table of equal ones differ significantly   at most 5 %
+    found         how often two methods that differ by a given number of run standard deviations differ significantly
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ def trained(share: float, spread: float) -> Draw:
 
 
 def shared_seeds(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
-    """Seeds that help or harm all methods alike, as a judge does: only pairing sees past them."""
+    """Seeds with an effect common to all methods, as a judge has; only pairing removes it."""
     return 10 + rng.normal(size=(rows, seeds)) + 3 * rng.normal(size=(1, seeds)), 10.0
 
 
 def uneven(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
-    """Rows of which each scatters differently, by a factor of three either way."""
+    """Rows whose standard deviations differ, by up to a factor of three either way."""
     return 50 + rng.normal(size=(rows, seeds)) * numpy.exp(rng.uniform(-1.1, 1.1, size=(rows, 1))), 50.0
 
 
 def outliers(number: int, factor: float) -> Draw:
-    """Some rows scatter so many times as much as the others."""
+    """`number` rows have `factor` times the standard deviation of the others."""
 
     def draw(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
         spread = numpy.where(numpy.arange(rows) < number, factor, 1.0)[:, None]
@@ -84,7 +84,7 @@ alike, one_outlier, two_outliers = outliers(0, 1), outliers(1, 6), outliers(2, 1
 
 
 def at_an_end(end: float) -> Draw:
-    """Shares attained about 0 or 1: half of the runs are better than real data or worse than chance, and stand at the end."""
+    """Shares attained near 0 or 1: half of the runs lie beyond that end and are clipped to it."""
 
     def draw(rng: numpy.random.Generator, rows: int, seeds: int) -> tuple[numpy.ndarray, float]:
         off = abs(numpy.maximum(0.0, 0.03 * rng.normal(size=(rows, seeds))))
@@ -119,24 +119,24 @@ LAWS: dict[str, tuple[Draw, float]] = {
 
 
 DEPENDENT = (shared_seeds, uneven, one_outlier, two_outliers)
-"""Laws whose rows are no independent draws of one law, as coverage counts them."""
+"""Laws whose rows are not independent draws of one law, which the estimate of coverage assumes."""
 
 
 def coverage(draw: Draw, seeds: int, *, trials: float, repeats: int, seed: int = 0) -> float:
-    """Share of the intervals of a row's mean that hold the true mean."""
+    """Share of the intervals of a row's mean that contain the true mean."""
     values, truth = draw(numpy.random.default_rng(seed), repeats, seeds)
     spans = [interval(row.tolist(), trials) for row in values]
     return sum(span is not None and span.low <= truth <= span.high for span in spans) / repeats
 
 
 def false_tables(draw: Draw, rows: int, seeds: int, *, trials: float, repeats: int, seed: int = 0) -> float:
-    """Share of the tables of equal methods that tell any two apart."""
+    """Share of the tables of equal methods in which any two differ significantly."""
     rng = numpy.random.default_rng(seed)
     return sum(bool(significant_pairs(_by_seed(draw(rng, rows, seeds)[0]), trials=trials)) for _ in range(repeats)) / repeats
 
 
 def false_after_two_looks(draw: Draw, rows: int, first: int, more: int, *, trials: float, repeats: int, seed: int = 0) -> float:
-    """Share of the tables of equal methods that tell any two apart once rows that may still be best got `more` seeds."""
+    """Share of the tables of equal methods in which any two differ significantly after rows that may be best got `more` seeds."""
     rng = numpy.random.default_rng(seed)
     wrong = 0
     for _ in range(repeats):
@@ -152,7 +152,7 @@ def _first(row: dict[int, float], seeds: int) -> dict[int, float]:
 
 
 def found(distance: float, rows: int, seeds: int, *, repeats: int, draw: Draw = alike, seed: int = 0) -> float:
-    """Share of the tables that tell the last two rows apart, where the last is better by `distance` run standard deviations."""
+    """Share of the tables whose last two rows differ significantly; the last is better by `distance` run standard deviations."""
     rng = numpy.random.default_rng(seed)
     hits = 0
     for _ in range(repeats):
@@ -184,7 +184,7 @@ def main() -> None:
             false_after_two_looks(draw, rows, 5, 5, trials=trials, repeats=repeats // (1 + rows // 6)) for rows in (2, 6, 12)
         ]
         print(f"{name:32}" + "".join(f"{share:>10.3f}" for share in wrong), flush=True)
-    print("\nhow often a difference of so many standard deviations is found, and where another row scatters sixfold")
+    print("\nhow often a difference of this many standard deviations is found, also if another row scatters sixfold")
     print(f"{'rows':>6}{'n':>4}" + "".join(f"{d:>8}" for d in (2, 3, 4, 6, 10)) + "".join(f"{d:>8}" for d in (6, 10)))
     for rows in (2, 6, 12):
         for seeds in (3, 5):

@@ -1,11 +1,11 @@
-"""What the judge of a task is right on, factor by factor, on real images that it was not trained on.
+"""The accuracy of a task's judge, factor by factor, on real images that it was not trained on.
 
     python experiments/judge_accuracy.py concept-space dsprites-light rooms-fc-id rooms-nfc-id
     python experiments/judge_accuracy.py dsprites-light --preset standard
 
-The judge is the referee's own: trained by the preset's settings on all combinations, or taken from the user's home where a run
-has left it.  It is asked about images of combinations drawn uniformly from the whole lattice; below a rendered lattice, all of
-whose pictures it may have met, that is how well it knows them, not how well it generalises.
+The judge is the referee's own: it is trained with the preset's settings on all combinations, or read from the user's home if a
+run has left it there.  It classifies images of combinations drawn uniformly from the whole lattice.  If the lattice is rendered,
+it may have seen all of these pictures in training; its accuracy then measures memory, not generalisation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ENOUGH = 0.95
 
 
 def accuracies(judge: torch.nn.Module, images: Tensor, truth: Tensor) -> list[float]:
-    """Share of images (N, C, H, W) on whose value (N, F) of a factor the judge is right, for each factor."""
+    """The judge's accuracy on images (N, C, H, W) with values (N, F), for each factor."""
     return (judge.predict(images).cpu() == truth).float().mean(0).tolist()
 
 
 def real_images(task: Task, opened: OpenTask, count: int) -> tuple[Tensor, Tensor]:
-    """Real images of combinations drawn uniformly, and these; a room's two objects take the place of its mixtures."""
+    """Real images of combinations drawn uniformly, and the combinations; for rooms, the two objects replace the mixtures."""
     generator = Generator().manual_seed(1)
     condition = task.space.uniform(count, generator)
     if task.name.startswith("rooms"):
@@ -40,7 +40,7 @@ def real_images(task: Task, opened: OpenTask, count: int) -> tuple[Tensor, Tenso
 
 
 def opened_task(task: Task, registry: Registry, preset: str, seed: int = 0) -> OpenTask:
-    """A task whose judges are those of the user's home, in the precision that runs take here."""
+    """A task, opened with the judges of the user's home and with the precision that runs use here."""
     ctx = context_of(task, registry, preset, seed, Home.of_user().references)
     return task.open(replace(ctx, precision=precision("auto", ctx.device)))
 

@@ -2,8 +2,8 @@
 
     theta_k <- AdamW(theta_k, grad loss(theta_k, batch_k, weights_k)),   k = 1 ... K
 
-Each has its own initial weights, batches, clipping and average, so it ends where `train` alone would have brought it, up
-to the order of sums.  It pays where a step of one network is too small to fill the device.
+Each network has its own initial weights, batches, clipping and average, so the result is that of `train` for each one, up to the
+order of sums.  This is faster if a step of one network is too small to fill the device.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Budget
 
 ManyLoss = Callable[[nn.Module, Any, Tensor], Tensor]
-"""(one network, its batch, its row of `weights`) -> scalar; vectorised by `vmap`, so it draws nothing and has no branches
-on values.  What is drawn comes with the batch."""
+"""A function: (one network, its batch, its row of `weights`) -> scalar.  `vmap` vectorises it, so it must draw no random numbers
+and have no branches on values; random draws come with the batch."""
 
 
 class _Losses(nn.Module):
@@ -55,21 +55,22 @@ def train_many(
 ) -> None:
     """Fit K networks in place and leave the moving averages of their weights in them, in eval mode.
 
-    There are no checkpoints: it is for experiments, a run of the harness fits one model.  Where the context asks for compilation,
-    each step is one compiled function (`stacked_step`), on a GPU one CUDA graph; the context's notes say whether it was.
+    There are no checkpoints, because this is only for experiments; a run of the harness fits one model.  If the context asks for
+    compilation, each step is one compiled function (`stacked_step`), on a GPU one CUDA graph; the context's notes say whether
+    compilation succeeded.
 
     Args:
         nets: K networks of one architecture, whose parameters all learn.
-        loss: of one of them.
-        silos: where the batches of each come from, K; named tuples of tensors, all of one kind.
-        budget: steps, batch size, learning rates, EMA decay and clip of each.
+        loss: the loss of one network.
+        silos: K sources of batches, one per network; batches are named tuples of tensors, all of one kind.
+        budget: steps, batch size, learning rates, EMA decay and clip of each network.
         ctx: device, precision and progress; its generator is not used.
-        generators: draw the batches of each, K, on the CPU.
-        weights: what differs between the losses, (K, W): weights of penalties, say.
-        weight_decay: AdamW's.
+        generators: K generators on the CPU, which draw the batches of each network.
+        weights: numbers that differ between the losses, (K, W), such as weights of penalties.
+        weight_decay: weight decay of AdamW.
 
     Raises:
-        CompbenchError: a loss is not finite, naming the network and the steps.
+        CompbenchError: a loss is not finite; the message names the network and the steps.
     """
     for net in nets:
         net.to(ctx.device).train()
@@ -92,7 +93,7 @@ def train_many(
         take = _PlainStep(all_of, stacked, average, budget, ctx, weight_decay=weight_decay)
     losses = torch.zeros(LOSS_WINDOW, len(nets), device=ctx.device)
     batches = _from_one_table(silos, budget, generators, ctx.device) or _from_each(silos, budget, generators)
-    for step, batch in enumerate(batches):  # of tensors (K, B, ...)
+    for step, batch in enumerate(batches):  # tensors (K, B, ...)
         losses[step % LOSS_WINDOW] = take(step, batch)
         if (step + 1) % LOSS_WINDOW == 0 or step + 1 == budget.train_steps:
             _check_finite(losses[: step % LOSS_WINDOW + 1], step)
@@ -107,7 +108,7 @@ def train_many(
 
 
 class _PlainStep:
-    """`StackedStep` by torch's own optimiser, one operation after the other: its reference, and what runs uncompiled."""
+    """The uncompiled reference of `StackedStep`, with torch's own optimiser and one operation after the other."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class _PlainStep:
         weight_decay: float,
     ) -> None:
         self._losses, self._state, self._average, self._budget, self._ctx = losses, parameters, average, budget, ctx
-        self.compiled = losses  # is none: what a note says
+        self.compiled = losses  # never compiled; read by a note
         self._parameters = list(parameters.values())
         self._optimiser = torch.optim.AdamW(self._parameters, lr=budget.learning_rate, weight_decay=weight_decay, fused=True)
 
@@ -139,7 +140,7 @@ class _PlainStep:
 
 
 def _from_each(silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator]) -> Iterator[Any]:
-    """Batches (K, B, ...) of silos of any kind, asked one after the other at each step."""
+    """Batches (K, B, ...) of silos of any kind, drawn from one silo after the other at each step."""
     for _ in range(budget.train_steps):
         drawn = [silo.batch(budget.batch_size, generator) for silo, generator in zip(silos, generators, strict=True)]
         yield type(drawn[0])(*(torch.stack(parts) for parts in zip(*drawn, strict=True)))
@@ -148,9 +149,9 @@ def _from_each(silos: Sequence[Silo], budget: Budget, generators: Sequence[Gener
 def _from_one_table(
     silos: Sequence[Silo], budget: Budget, generators: Sequence[Generator], device: torch.device
 ) -> Iterator[Batch] | None:
-    """The same batches where all silos are one table on the device: all rows are drawn before the first step and sent once.
+    """The same batches if all silos are one table on the device: all rows are drawn before the first step and sent once.
 
-    A table has `x1` and `condition` of all its examples, and draws rows with replacement.  None for any other silo.
+    A table has `x1` and `condition` of all its examples, and draws rows with replacement.  Returns None for other silos.
     """
     table: Any = silos[0]
     if any(silo is not table for silo in silos) or not all(hasattr(table, name) for name in ("x1", "condition")):
@@ -165,7 +166,7 @@ def _from_one_table(
 
 
 def clip_each(parameters: Sequence[Tensor], largest: float) -> None:
-    """Shorten the gradients (K, ...) of those of K networks whose norm over all parameters is above `largest`."""
+    """Clip the gradients (K, ...) of those among K networks whose norm over all parameters is above `largest`."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     shorter = shortening(gradients, largest)
     for gradient in gradients:
@@ -173,7 +174,7 @@ def clip_each(parameters: Sequence[Tensor], largest: float) -> None:
 
 
 def _check_finite(losses: Tensor, step: int) -> None:
-    """Raise CompbenchError naming the first network whose loss is not finite in the window (steps, K) that ends with `step`."""
+    """Raise CompbenchError with the first network whose loss is not finite in the window (steps, K) that ends with `step`."""
     bad = (~losses.isfinite()).any(0).nonzero()
     if len(bad):
         which = f"network {int(bad[0])} of {losses.shape[1]}"

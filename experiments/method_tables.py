@@ -1,12 +1,12 @@
-"""Tables of a method's page: what it does otherwise than its authors, their figures beside ours, and what its runs used.
+"""Tables of a method's page: deviations from its authors' version, their figures next to ours, and the settings of its runs.
 
-Deviations are what the docstring of the method's file says in the form
+Deviations are read from the docstring of the method's file, where they have the form
 
     Theirs: what the authors do.  Ours: what we do.  Why: the reason.
 
-Figures are those of `leaderboards/papers.csv`, ours beside them from the published board, each with the command that
-`docs/papers.md` has for its place in the paper; parameters, masks, guidance and steps are those of the published records.
-`site_pages.py` writes the tables when it makes the pages: nothing is copied by hand.
+Their figures come from `leaderboards/papers.csv` and ours from the published board, each with the command that `docs/papers.md`
+lists for that table or figure; parameters, masks, guidance and steps are those of the published records.  `site_pages.py` writes
+the tables when it makes the pages: nothing is copied by hand.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ RECORDS = ROOT / "leaderboards" / "records"
 
 TRIPLE = re.compile(r"^ *Theirs: (.+?)\s+Ours: (.+?)\s+Why: (.+?)(?=\n\s*\n|\n *Theirs: |\Z)", re.DOTALL | re.MULTILINE)
 MASKS = ("masks", "even_masks", "factor_dropout", "dropout", "pi_full", "pi_marginal", "pi_unconditional")
-"""Settings that say which factors of a training condition a network is told."""
+"""Settings that determine which factors of a training condition a network gets."""
 NAMES = {
     "FVF": "FVF",
     "FKC": "Catastrophic Compositional Generation",
     "DCFM": "DCFM",
     "Forced rendering": "[Ff]orced rendering",
 }
-"""Headings of `docs/papers.md`, and how docstrings call these papers."""
+"""Headings of `docs/papers.md`, and the names of these papers in docstrings."""
 PRESETS = ("paper", "standard", "quick", "smoke")
-"""Presets from the closest to a paper's budget to the farthest."""
+"""Presets, from the closest to a paper's budget to the furthest from it."""
 
 
 class Deviation(NamedTuple):
@@ -53,12 +53,12 @@ class Deviation(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A table or figure of a paper, and what makes it here.
+    """A table or figure of a paper, and the command that reproduces it here.
 
     Attributes:
         paper: the heading of `docs/papers.md`.
-        place: as in "table 1" or "figure 3, c to e".
-        command: what `docs/papers.md` says makes it.
+        place: its name, as in "table 1" or "figure 3, c to e".
+        command: the command in `docs/papers.md`.
         methods: names of the methods in it.
     """
 
@@ -75,7 +75,7 @@ def deviations(text: str) -> list[Deviation]:
 
 @lru_cache
 def places(names: frozenset[str]) -> tuple[Place, ...]:
-    """The tables and figures of `docs/papers.md` that some methods are in: by name, or in a sweep that is named."""
+    """The tables and figures of `docs/papers.md` whose commands name some methods, or a sweep that has them."""
     found, paper = [], ""
     for line in BY_PLACE.read_text().splitlines():
         if line.startswith("## "):
@@ -91,12 +91,12 @@ def places(names: frozenset[str]) -> tuple[Place, ...]:
 
 
 def reproduced(method: str, text: str, names: frozenset[str]) -> list[tuple[str, ...]]:
-    """(place, task, metric, theirs, ours, command) of each figure that a paper prints for a method, or that its own paper shows.
+    """(place, task, metric, theirs, ours, command) of each number that a paper prints for a method, or that its paper plots.
 
     Args:
         method: its name.
         text: its docstring, which names its paper.
-        names: of all methods.
+        names: names of all methods.
     """
     shown = [place for place in places(names) if method in place.methods]
     own = [place for place in shown if re.search(NAMES[place.paper], text)]
@@ -114,13 +114,13 @@ def reproduced(method: str, text: str, names: frozenset[str]) -> list[tuple[str,
 
 
 def printed(method: str) -> list[dict[str, str]]:
-    """The figures that papers print for a method."""
+    """The numbers that papers print for a method."""
     with PAPERS.open() as file:
         return [row for row in csv.DictReader(file) if row["method"] == method]
 
 
 def our_figure(method: str, figure: Mapping[str, str]) -> str:
-    """Ours of the same score at the preset that is closest to the paper's, under default settings; "-" if there is none."""
+    """Our value of the same score at the preset that is closest to the paper's, at default settings; "-" if there is none."""
     return ours().get((method, figure["task"], figure["score"]), "-")
 
 
@@ -164,7 +164,7 @@ def used(records: Sequence[Record]) -> list[tuple[str, ...]]:
 
 
 def masks(record: Record) -> str:
-    """The settings of a run's masks, and what of it was counted."""
+    """The settings of a run's masks, and the counted training conditions."""
     said = [f"{name} {record.spec.settings[name]}" for name in MASKS if name in record.spec.settings]
     trained = of_record(record, "trained")
     total = sum(trained.values())
@@ -172,14 +172,14 @@ def masks(record: Record) -> str:
 
 
 def guidance(record: Record) -> str:
-    """The guidance weight that a method noted of its samples."""
+    """The guidance weight that a method noted for its samples."""
     noted = {value for name, value in record.notes.items() if name.endswith(" guidance_weight") and isinstance(value, float)}
     return ", ".join(f"{value:g}" for value in sorted(noted)) or "-"
 
 
 @lru_cache
 def published() -> Mapping[str, tuple[Record, ...]]:
-    """The published runs of each method under its most frequent settings of each task, by name."""
+    """The published runs of each method at its most frequent settings on each task, by the method's name."""
     found: dict[tuple[str, str], list[Record]] = {}
     for record in read_published(RECORDS)[0]:
         if record.status == "ok" and not record.spec.budget_changed:

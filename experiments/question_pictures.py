@@ -1,9 +1,10 @@
-"""The pictures of the board's questions, `compbench/board/questions/*.png`: made by
-`python experiments/question_pictures.py`, or some by their names.
+"""Draw the pictures of the board's questions, `compbench/board/questions/*.png`, all of them or some by name.
 
-Each has two tiles of combinations that are in the training data, a gap, and one tile of the combination that shares a value with
-each of the two and is never seen.  All is drawn from the tasks' own data; plans, which take a simulator, are cut from a published
-sample picture.
+    python experiments/question_pictures.py [NAME ...]
+
+Each picture has two tiles of combinations that are in the training data, a gap, and one tile of a combination that shares a value
+with each of the two and is never seen.  The tiles are drawn from the tasks' own data, except for plans, which need a simulator
+and are cut from a published sample picture.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 EMOJI = (("astronaut", "light"), ("singer", "medium-dark"), ("astronaut", "medium-dark"))
 SERIF = "serif"
 SOLVED = (0, 4, 7, 5, 2, 6, 1, 3)
-"""Columns of eight queens, by row, of which none attacks another."""
+"""Columns of eight queens, by row; no queen attacks another."""
 PLANS = "leaderboards/records/planning-noniid.dcfm-b.standard.s0.*.samples.png"
 
 
@@ -47,7 +48,7 @@ def combinations(
     """Conditions (3, F) of two seen cells and an unseen one of the holdout's pair, with the other factors fixed.
 
     Raises:
-        AssertionError: a cell is not what it is said to be.
+        AssertionError: a cell that should be seen is held out, or the reverse.
     """
     known = Registry().load("tasks", task)
     pattern = [factor.name for factor in known.holdout.pattern_space.factors]
@@ -96,7 +97,7 @@ def emoji() -> list[numpy.ndarray]:
 
 
 def letters() -> list[numpy.ndarray]:
-    """A letter in another typeface, another letter in this one, and the letter in this typeface, which glyph-light holds out."""
+    """A letter in another typeface, another letter in one typeface, and the first letter in that typeface, which is held out."""
     from compbench.data.letters import FILES, LETTERS, MARGIN, drawn
 
     held = set(Registry().load("tasks", "glyph-light").holdout.cells)
@@ -111,7 +112,7 @@ def letters() -> list[numpy.ndarray]:
 
 
 def queens() -> list[numpy.ndarray]:
-    """A queen in each row, a queen in each column, and both with no two on a diagonal."""
+    """Boards with a queen in each row, with a queen in each column, and with both and no two on a diagonal."""
     from compbench.data.constraint_laws import BlockLaw, violations
     from compbench.tasks.constraints import KINDS, puzzle_of
 

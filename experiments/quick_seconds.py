@@ -1,10 +1,10 @@
-"""CPU seconds that `quick` takes of each task, with judges trained and nothing cached, from records of runs on one thread.
+"""CPU seconds of a `quick` run of each task, with judges trained and nothing cached, from records of runs on one thread.
 
     compbench run --method factored --task dsprites-light --threads 1 --set budget.train_steps=100
     python experiments/quick_seconds.py --records ~/.local/share/compbench/records dsprites-light concept-space
 
-A fit of fewer steps than the preset's is scaled up to them, and marked; judges count in full, as the longest preparation among
-a task's records.  Two cores did 1.7 times the work of one in every measurement here, so a task may take 1.7 x 180 = 306 s.
+A fit with fewer steps than the preset's is scaled up and marked; judges count in full, as the longest preparation among a task's
+records.  Two cores did 1.7 times the work of one in every measurement here, so a task may take 1.7 x 180 = 306 s.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PRESET: Presets = "quick"
 
 
 class Row(NamedTuple):
-    """CPU seconds of a method on a task: judges and references, the fit, and samples with their scores.
+    """CPU seconds of a method on a task: judges and references, the fit, and sampling with scoring.
 
-    `scaled` is the number of steps that the fit was measured over, where they are not all.
+    `scaled` is the number of measured steps if the fit was scaled up, else 0.
     """
 
     task: str
@@ -51,10 +51,10 @@ def seconds(record: Record, *stages: str) -> float:
 
 
 def rows(records: list[Record], steps: dict[str, int]) -> list[Row]:
-    """A row for each method and task, from the record with most training steps.
+    """A row for each method and task, from the record with the most training steps.
 
     Args:
-        records: finished ones of the preset.
+        records: finished records of the preset.
         steps: the preset's training steps, by task.
     """
     found: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -75,7 +75,7 @@ def rows(records: list[Record], steps: dict[str, int]) -> list[Row]:
 
 
 def table(found: list[Row]) -> str:
-    """Markdown."""
+    """The rows as a Markdown table."""
     lines = ["| task, method | judges | fit | samples, scores | on two cores |", "| --- | --- | --- | --- | --- |"]
     for row in found:
         fit = f"{row.fit:.0f}" + (f" (from {row.scaled} steps)" if row.scaled else "")

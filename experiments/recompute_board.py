@@ -1,12 +1,12 @@
-"""Every number of a board again, from the raw records by other code: `python experiments/recompute_board.py`.
+"""Recompute every number of a board from the raw records with independent code: `python experiments/recompute_board.py`.
 
-For each line of board.csv it takes the records of that task, protocol, method and version from their JSON, without any of
-compbench's own modules, and computes the number of seeds, the mean, the sample standard deviation, the median, the worst, the
-mean ceiling and floor, and a learnt row's distance to its oracle.  It prints how many cells it compared, and each line that
-differs; the exit status is 1 if one does.  Ranks and intervals are not computed here: `interval_coverage.py` and `best_set.py`
-simulate them.
+For each line of board.csv the script takes the records of that task, protocol, method and version from their JSON, without any of
+compbench's own modules, and computes the number of seeds, the mean, the sample standard deviation, the median, the worst value,
+the mean ceiling and floor, and a learnt row's difference from its oracle.  It prints how many cells it compared, and each line
+that differs; the exit status is 1 if one differs.  Ranks and intervals are not computed here: `interval_coverage.py` and
+`best_set.py` simulate them.
 
-Options: RECORDS and SITE, folders; default: those of leaderboards/.
+Arguments: the folders RECORDS and SITE; default: those in leaderboards/.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 BOARDS = Path(__file__).parents[1] / "leaderboards"
 DIGITS = 2e-5
-"""The CSV has six digits."""
+"""Largest relative difference that counts as equal, because the CSV has six digits."""
 FACTS = ("task", "task_version", "preset", "source", "fingerprint", "method", "method_version", "precision")
 NUMBERS = ("num_seeds", "mean", "median", "std", "worst", "ceiling", "floor")
 TERMS = ("inference_time_error", "estimation_error")
@@ -31,20 +31,20 @@ Run = dict[str, Any]
 
 
 def key_of(raw: Run) -> Key:
-    """What a line of the CSV says of a run: task, versions, protocol, method."""
+    """The fields of a CSV line that identify a run's row: task, versions, protocol, method."""
     spec = raw["spec"]
     return tuple(str(spec[name]) for name in FACTS)
 
 
 def group_of(raw: Run) -> str:
-    """What else a row has in common: the settings of method and task, and the budget."""
+    """The rest that the runs of a row share: the settings of method and task, and the budget."""
     spec = raw["spec"]
     plugin = raw.get("plugin", {}).get("distribution", "")
     return json.dumps([spec["settings"], spec.get("task_settings", {}), spec["budget"], plugin], sort_keys=True)
 
 
 def chosen(group: list[Run]) -> list[Run]:
-    """One run a seed: the last attempt that has scores, on the device that most of the seeds were run on."""
+    """One run per seed: the last attempt that has scores, on the device that most seeds used."""
     done = [raw for raw in group if raw["status"] == "ok"]
     seeds: dict[str, set[int]] = defaultdict(set)
     for raw in done:
@@ -59,7 +59,7 @@ def chosen(group: list[Run]) -> list[Run]:
 
 
 def cells(own: list[Run], score: str, version: str, others: set[int]) -> dict[str, float]:
-    """The numbers of one score, by one version of its metric, over the seeds of a row."""
+    """The numbers of one score, for one version of its metric, over the seeds of a row."""
     every = [
         one
         for raw in own
@@ -83,9 +83,9 @@ def cells(own: list[Run], score: str, version: str, others: set[int]) -> dict[st
 
 
 def other_judges(every: list[Run]) -> set[int]:
-    """ids of runs whose judge is not that of most of their task, data and seed: their kernel distances have another unit.
+    """ids of runs whose judge differs from that of most runs of their task, data and seed: kernel distances have another unit.
 
-    A judge is known by the noise floors of its Frechet distances, to a thousandth.
+    A judge is identified by the noise floors of its Frechet distances, to a thousandth.
     """
     alike: dict[str, list[tuple[Run, dict[str, float]]]] = defaultdict(list)
     for raw in every:
@@ -109,7 +109,7 @@ def other_judges(every: list[Run]) -> set[int]:
 
 
 def parts(own: list[Run], oracle: list[Run], term: str) -> dict[str, float]:
-    """A learnt row's primary score as that of exact scores and what learning adds, over the seeds that both have."""
+    """A learnt row's primary score, split into that with exact scores and the part that learning adds, over the common seeds."""
     learnt, exact = (
         {raw["spec"]["seed"]: one["value"] for raw in row for one in raw["scores"] if one["primary"]} for row in (own, oracle)
     )
@@ -153,14 +153,14 @@ def main(records: Path, site: Path) -> None:
 
 
 def is_oracle(other: Key, key: Key) -> bool:
-    """Whether a row is the oracle of another's method, on the same task and protocol; versions and precision may differ."""
+    """Whether a row is the oracle of another row's method, on the same task and protocol; versions and precision may differ."""
     free = ("method", "method_version", "precision")
     same = all(own == one for own, one, name in zip(other, key, FACTS, strict=True) if name not in free)
     return same and other[FACTS.index("method")] == f"{key[FACTS.index('method')]}-oracle"
 
 
 def misses(shown: dict[str, float], found: dict[str, float]) -> list[str]:
-    """Names of the numbers that are not the same."""
+    """Names of the numbers that differ."""
 
     def same(name: str) -> bool:
         return name in found and math.isclose(shown[name], found[name], rel_tol=DIGITS, abs_tol=1e-9)

@@ -1,11 +1,11 @@
-"""docs/results.md and docs/results/: sentences, figures and tables of the published records, with no number typed by hand.
+"""Write docs/results.md and docs/results/: sentences, figures and tables from the published records; no number is typed by hand.
 
-    python experiments/results_pages.py            writes them from leaderboards/records
-    python experiments/results_pages.py --check    writes nothing, and fails where one is not what the records give
+    python experiments/results_pages.py            writes the files from leaderboards/records
+    python experiments/results_pages.py --check    writes nothing, and fails if a file differs from what the records give
 
 `docs/results.md` has about ten sentences (`results_sentences.py`) and six figures (`results_svg.py`).  `docs/results/` has the
-figures, a page a family of tasks, and the runs that two devices made.  A file of that folder that this command does not write is
-an error.  What was looked into once, and is not rewritten, is in `docs/investigations/`.
+figures, a page per family of tasks, and the runs on two devices.  A file in that folder that this command does not write is an
+error.  Single investigations, which are not rewritten, are in `docs/investigations/`.
 """
 
 from __future__ import annotations
@@ -50,15 +50,14 @@ SIDE_READ = (
     "judge's features; it is pooled over all combinations, so it says nothing about composition."
 )
 MOST_MAPS, MOST_CELLS = 4, 100
-"""Maps of the front page, and cells of a lattice that is drawn for every method."""
+"""Number of maps on the front page, and largest number of cells of a lattice that is drawn for every method."""
 
 Axes = Mapping[str, Sequence[str]]
-"""Names of the two factors of a task's lattice, by task."""
+"""The names of the two factors of each task's lattice."""
 
 
 class Published(NamedTuple):
-    """What a folder of records gives: what the sentences are made of, what is known of the tasks, the records of the tables, all
-    records."""
+    """Facts from a folder of records: sources of the sentences, facts about tasks, the records of the tables, and all records."""
 
     folder: Path
     known: Known
@@ -68,7 +67,7 @@ class Published(NamedTuple):
 
 
 def files(published: Published) -> dict[str, str]:
-    """The text of each file, by its place below docs."""
+    """The text of each file, by its path below docs."""
     records, known, catalogue, own, everything = published
     families = list(dict.fromkeys(question.family for question in known.view.questions if question.family))
     texts = {f"{FOLDER}/{name}": drawn for name, drawn in figures(known, catalogue).items()}
@@ -146,7 +145,7 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
 
 
 def links(names: Sequence[str]) -> str:
-    """As in ([images](results/images.md), [silos](results/silos.md))."""
+    """Links such as ([images](results/images.md), [silos](results/silos.md))."""
     return f"({', '.join(f'[{Path(name).stem}]({FOLDER}/{name})' for name in names)})"
 
 
@@ -223,7 +222,7 @@ def samples(entry: Entry, records: Path) -> str:
 
 
 def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
-    """What the papers of these tasks claim about them, corrected within each whole paper."""
+    """The papers' claims about these tasks, with p values corrected over each whole paper."""
     for paper in dict.fromkeys(found.claim.paper for found, _ in known.claims):
         own = [(found, said) for found, said in known.claims if found.claim.paper == paper and found.claim.task in tasks]
         if own:
@@ -241,7 +240,7 @@ def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
 
 
 def figures(known: Known, catalogue: Catalogue) -> dict[str, str]:
-    """The front page's figures but the forest plot, by name."""
+    """The front page's figures except the forest plot, by name."""
     return {
         "seen.svg": learnt_and_composed(known.view),
         "recall.svg": accuracy_and_recall(known),
@@ -288,7 +287,7 @@ def accuracy_and_recall(known: Known) -> str:
 
 
 def lattices(known: Known, catalogue: Catalogue) -> str:
-    """The best, the cheapest that may be best, the best around NULL, and the last of the hardest Shapes3D task."""
+    """Maps of the hardest Shapes3D task: the best method, the cheapest that may be best, the best around NULL, and the last."""
     task = [*SHAPES.values()][-1]
     answer = known.answer(task)
     assert answer is not None
@@ -301,7 +300,7 @@ def lattices(known: Known, catalogue: Catalogue) -> str:
 
 
 def cell_maps(answer: Answer, catalogue: Catalogue) -> list[Map]:
-    """A map of each method that competes at a task whose lattice has two factors and few cells."""
+    """A map for each competing method of a task whose lattice has two factors and few cells."""
     facts = catalogue.get(answer.section.task)
     if facts is None or len(facts.factors) != 2 or math.prod(size for _, size in facts.factors) > MOST_CELLS:
         return []
@@ -309,7 +308,7 @@ def cell_maps(answer: Answer, catalogue: Catalogue) -> list[Map]:
 
 
 def maps_of(entries: Sequence[Entry], facts: TaskFacts) -> list[Map]:
-    """A map of each of a task's entries that counted its cells."""
+    """A map for each of a task's entries that has counts by cell."""
     (_, rows), (_, columns) = facts.factors
     found = ((entry.row.method, parts_right(entry)) for entry in entries)
     return [Map(method, (rows, columns), parts, frozenset(facts.cells)) for method, parts in found if parts]
@@ -368,7 +367,7 @@ def sent(entry: Entry) -> float:
 
 
 def stale(texts: Mapping[str, str], docs: Path) -> list[str]:
-    """Places below docs whose file is not what the command writes, or that it does not write."""
+    """Paths below docs of files that differ from what the command writes, or that it does not write."""
     extra = [path.relative_to(docs).as_posix() for path in sorted((docs / FOLDER).rglob("*")) if path.is_file()]
     old = [name for name, text in texts.items() if not (docs / name).is_file() or (docs / name).read_text("utf-8") != text]
     return [*old, *(name for name in extra if name not in texts)]
@@ -378,7 +377,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=ROOT / "leaderboards" / "records")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
-    parser.add_argument("--check", action="store_true", help="do not write; fail where a file is not fresh")
+    parser.add_argument("--check", action="store_true", help="do not write; fail if a file is stale")
     asked = parser.parse_args()
     texts = files(read(asked.records))
     old = stale(texts, asked.docs)

@@ -1,7 +1,7 @@
 """The sentences of docs/results.md: each is a template that the published board's answers fill, so a rerun rewrites them.
 
-No sentence has a digit of its own; tests/experiments/test_results_pages.py finds one.  A sentence whose tasks have no records is
-left out.  Where the records may say one thing or its opposite, the sentence asks them which.
+Every number in a sentence comes from the records; tests/experiments/test_results_pages.py finds a typed digit.  A sentence whose
+tasks have no records is left out.  If the records can support a statement or its opposite, they choose the words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compbench.board.verdict import HALF, LEARNT
 from compbench.board.view import Answer, Entry, View
 
 SHAPES = {"a quarter": "shapes3d-light", "half": "shapes3d-medium", "three quarters": "shapes3d-heavy"}
-"""Part of the pairs that is held out -> task."""
+"""A map from the held-out share of the pairs to the task."""
 DIGITS, POINTS, PLANS, SPRITES = "cmnist-noniid", "blobs-noniid", "planning-noniid", "dsprites-light"
 BUMPS = ("bump-center", "bump-corner")
 SLICED = frozenset(
@@ -29,7 +29,7 @@ MOST_NAMED = 4
 
 
 class Known(NamedTuple):
-    """What sentences are made of: the board and its view, the claims with their verdicts, runs that two devices made."""
+    """The sources of the sentences: the board and its view, the claims with their verdicts, and runs on two devices."""
 
     board: Board
     view: View
@@ -44,7 +44,7 @@ class Known(NamedTuple):
 
 
 def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
-    """(sentence, the files of docs/results/ that have its numbers), without what the records do not say."""
+    """(sentence, the files of docs/results/ that have its numbers), for each sentence that the records support."""
 
     def pages(*tasks: str) -> tuple[str, ...]:
         families = {answer.section.task: question.family for question, answer in known.view.answers()}
@@ -79,7 +79,7 @@ def asked_outright(known: Known) -> str:
 
 
 def sliced(known: Known) -> str:
-    """The best method that composes around NULL, at each part held out."""
+    """The best method that composes around NULL, for each held-out share."""
     best = {part: leader(answer, SLICED) for part, task in SHAPES.items() if (answer := known.answer(task))}
     found = [f"{entry.score} ({code(entry.row.method)}) with {part} unseen" for part, entry in best.items() if entry]
     whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
@@ -91,7 +91,7 @@ def sliced(known: Known) -> str:
 
 
 def additive(known: Known) -> str:
-    """What adding mean effects to real seen pictures attains on Shapes3D, and how many methods attain no more."""
+    """The scores on Shapes3D of adding mean effects to real seen pictures, and how many methods score no higher."""
     answers = [answer for task in SHAPES.values() if (answer := known.answer(task))]
     own = [(entry, answer) for answer in answers if (entry := leader(answer, {"additive"}))]
     if not own or len(own) < len(answers):
@@ -133,7 +133,7 @@ def not_learnt(known: Known) -> str:
 
 
 def means(known: Known) -> str:
-    """Of which task which row that draws means would be first by accuracy, and how many such rows there are."""
+    """The task on which a row that draws means would be first by accuracy, and how many such rows there are."""
     drawn = [(task, entry) for task in (SPRITES, DIGITS) if (answer := known.answer(task)) for entry in blurred(answer)]
     if not drawn:
         return ""
@@ -160,7 +160,7 @@ def plane(known: Known) -> str:
 
 
 def particles(known: Known) -> str:
-    """How weighted particles do on exact and on learnt scores."""
+    """Results of weighted particles on exact and on learnt scores."""
     own = [(found, said) for found, said in known.claims if found.claim.paper == "FKC"]
     exact = [(found, said) for found, said in own if found.claim.place == "exact scores"]
     learnt = [(found, said) for found, said in own if found.claim.place == "learnt scores"]
@@ -234,7 +234,7 @@ def orders(known: Known) -> str:
 
 
 def devices(known: Known) -> str:
-    """How far two devices' scores of one spec lie apart."""
+    """The largest difference between two devices' scores of one spec."""
     gaps = []
     for one, other in known.twins:
         first = next(score for score in one.scores if score.primary)
@@ -260,18 +260,18 @@ def candidates(answer: Answer) -> str:
 
 
 def ranked(answer: Answer) -> list[str]:
-    """Names of those that may be best, the best mean first."""
+    """Names of the methods that may be best, the best mean first."""
     return list(dict.fromkeys(entry.row.method for entry in answer.best))
 
 
 def leader(answer: Answer, methods: Collection[str]) -> Entry | None:
-    """The best mean among some methods that compete."""
+    """The entry with the best mean among some competing methods."""
     own = [entry for entry in answer.competing if entry.row.method in methods and entry.share is not None]
     return max(own, key=lambda entry: entry.share or 0.0, default=None)
 
 
 def blurred(answer: Answer) -> list[Entry]:
-    """Entries that draw means, references too."""
+    """Entries that draw means, references included."""
     return [entry for entry in answer.entries if entry.row.draws_means]
 
 
@@ -308,5 +308,5 @@ def code(name: str) -> str:
 
 
 def part_right(entry: Entry) -> float | None:
-    """Its accuracy or rate, as a part of one."""
+    """The entry's accuracy or rate, as a fraction of 1."""
     return entry.cell.mean / entry.cell.whole if entry.cell else None

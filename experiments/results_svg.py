@@ -12,19 +12,19 @@ from compbench.board.view import Answer, Entry
 BEST, WORSE, MEANS, INK, PALE = "#0d6b55", "#8a9199", "#b4561f", "#17191c", "#d5d9dd"
 COLOURS = ("#0d6b55", "#b4561f", "#3b6ea5", "#8a4f9e", "#a08a1e", "#c0392b", "#5b6770")
 LINE, LABEL, PANEL, SIDE = 13, 130, 250, 260
-"""Pixels: the height of a method's line, the width of its name, of a forest plot's axis, and a side of a scatter plot."""
+"""Pixels: height of a method's line, width of its name, width of a forest plot's axis, and side of a scatter plot."""
 SHADES, LIGHTEST = 10, 0.04
-"""Shades of a lattice map above none, and the opacity of a cell without a right sample."""
+"""Number of shades of a lattice map except the lightest, and the opacity of a cell without a correct sample."""
 MOST_IN_TWO = 4
-"""So many maps stand in two columns."""
+"""Up to this many maps are in two columns."""
 LEAST = -0.5
-"""The left end of a forest plot's axis; what lies beyond is drawn at this end."""
+"""The left end of a forest plot's axis; smaller values are drawn at this end."""
 WIDE = 6.2
-"""Pixels of a character, nearly."""
+"""Approximate width of a character in pixels."""
 
 
 class Dot(NamedTuple):
-    """A point of a scatter plot: place, name, colour, whether it is filled, and whether its name is written next to it."""
+    """A point of a scatter plot: position, name, colour, whether it is filled, and whether its name is written next to it."""
 
     x: float
     y: float
@@ -46,7 +46,7 @@ class Scatter(NamedTuple):
 
 
 class Map(NamedTuple):
-    """A lattice: its sizes, the part right of each cell, and the held-out cells, which have a frame."""
+    """A lattice: its sizes, the share of correct samples of each cell, and the held-out cells, which have a frame."""
 
     title: str
     sizes: tuple[int, int]
@@ -78,7 +78,7 @@ def line(x1: float, y1: float, x2: float, y2: float, colour: str, more: str = ""
 
 
 def forest(answers: Sequence[tuple[str, Answer]]) -> str:
-    """A panel a task, three in a row: a dot a seed, a bar the 95 % interval; filled may be best, hollow is shown to be worse."""
+    """Panels of tasks, three in a row: a dot is a seed, a bar the 95 % interval; filled may be best, hollow is worse."""
     rows = [answers[start : start + 3] for start in range(0, len(answers), 3)]
     body, top = [], 0.0
     for row in rows:
@@ -123,7 +123,7 @@ def _forest_line(entry: Entry, at: Callable[[float], float], start: float, heigh
 
 
 def scatters(plots: Sequence[Scatter], columns: int, legend: Sequence[tuple[str, str]] = ()) -> str:
-    """Plots side by side, and under them what the colours mean."""
+    """Plots side by side, with a legend of the colours below."""
     each, tall = SIDE + 72, SIDE + 66
     body = [_scatter(plot, (place % columns) * each, place // columns * tall) for place, plot in enumerate(plots)]
     rows, x = -(-len(plots) // columns), 12.0
@@ -158,7 +158,7 @@ def _scatter(plot: Scatter, left: float, top: float) -> str:
 
 
 def _names(places: Sequence[tuple[float, float, Dot]], end: float, base: float) -> list[str]:
-    """Names next to their dots, where they hide no other name; a dot's name is in its title too."""
+    """Names next to their dots if they hide no other name; each dot's name is in its title too."""
     taken: list[tuple[float, float, float]] = []
     parts = []
     for x, y, dot in places:
@@ -176,7 +176,7 @@ def _names(places: Sequence[tuple[float, float, Dot]], end: float, base: float) 
 
 
 def _axis(values: Sequence[float], *, log: bool) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
-    """value -> its place from 0 to 1, and the ticks."""
+    """A function from a value to its position in [0, 1], and the ticks."""
     if not log:
         low, high = min([0.0, *values]), max([1.0, *values])
         return (lambda value: (value - low) / (high - low)), [((tick - low) / (high - low), f"{tick:g}") for tick in (0, 0.5, 1)]
@@ -190,7 +190,7 @@ def _axis(values: Sequence[float], *, log: bool) -> tuple[Callable[[float], floa
 
 
 def maps(found: Sequence[Map]) -> str:
-    """A map a method: the darker a cell, the more of its samples are right; held-out cells have a frame."""
+    """One map per method: the darker a cell, the more of its samples are correct; held-out cells have a frame."""
     if not found:
         return page(1, 1, "")
     rows, wide = found[0].sizes
@@ -205,7 +205,7 @@ def maps(found: Sequence[Map]) -> str:
 
 
 def _map(one: Map, left: int, top: int, cell: int) -> str:
-    """One path for each shade, of a thick stroke a cell, and the frames of all maps."""
+    """One path for each shade, with a thick stroke per cell, and the frames of the held-out cells."""
     shades: dict[float, list[tuple[int, ...]]] = {}
     for at, part in sorted(one.parts.items()):
         shades.setdefault(max(round(part * SHADES) / SHADES, LIGHTEST), []).append(at)

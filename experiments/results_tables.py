@@ -2,8 +2,8 @@
 
     python experiments/results_tables.py    all of them
 
-A table lists every method that has runs of all its tasks, at default settings and `standard`, best first by its first score;
-a row with another number of seeds than most says how many.  A cell is a mean over seeds, or a value a seed.
+A table lists every method that has runs of all of the table's tasks, at default settings and `standard`, best first by its first
+score; a row whose number of seeds differs from most says how many.  A cell is a mean over seeds, or one value per seed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from compbench.store.records import read_published
 
 RECORDS = ROOT / "leaderboards" / "records"
 NOT_COMPARED = "-"
-"""Stands for what all runs of a method have by another judge than the others."""
+"""Shown where all runs of a method used another judge than the other methods."""
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 Value = Callable[[Record], float | None]
-"""What a run has of a quantity."""
+"""A function from a run to its value of a quantity."""
 Show = Callable[[Sequence[float], str], str]
-"""(a value a seed, format) -> text."""
+"""A function: (one value per seed, format) -> text."""
 
 
 def means(values: Sequence[float], style: str) -> str:
@@ -52,14 +52,14 @@ class Quantity(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Columns, and which methods have a row.
+    """The columns of a table, and the methods that have a row.
 
     Attributes:
         heads: titles of the columns after the first.
-        cells: what stands in each, several values with commas between them.
-        rows: the methods; () are all that `suits` and that have runs of every task.
-        suits: whether runs such as this one belong here.
-        lower: whether less of the first quantity is better.
+        cells: the quantities in each column; several values are separated by commas.
+        rows: the methods; () means all that suit (`suits`) and have runs of every task.
+        suits: whether runs such as this one belong in the table.
+        lower: whether a lower first quantity is better.
     """
 
     heads: tuple[str, ...]
@@ -86,7 +86,7 @@ ACCURACY, FD, SEEN = map(score, ("heldout_accuracy", "heldout_fd_judge", "seen_a
 
 
 def tables() -> dict[str, Table]:
-    """By the family whose page has it; the last part of a name tells tables of one family apart."""
+    """The tables, by the family on whose page they are; the last part of a name distinguishes tables of one family."""
     shapes = ("shapes3d-light", "shapes3d-medium", "shapes3d-heavy")
     planes = ("gauss2d-fact-id", "gauss2d-nonfact-id", "gauss2d-fact-ood", "gauss2d-nonfact-ood", "gmm-id", "gmm-ood")
     rates = ("heldout_success_rate", "seen_success_rate", "heldout_success_rate_direct", "seen_success_rate_direct")
@@ -125,12 +125,12 @@ def published(folder: Path) -> list[Record]:
 
 
 def of_tables(records: Sequence[Record]) -> list[Record]:
-    """The records that tables are made of, without distances by another judge than most: tables print distances as they are."""
+    """The records that tables are made of, without distances by another judge than most, because tables print raw distances."""
     return by_one_judge(usable(records, "standard"), IN_FEATURES).records
 
 
 def written(table: Table, records: Sequence[Record]) -> str:
-    """A table of Markdown."""
+    """A table in Markdown."""
     tasks = dict.fromkeys(quantity.task for quantity in chain(*table.cells))
     runs = {task: [record for record in records if record.spec.task == task] for task in tasks}
     fitting = table.rows or tuple(
@@ -155,7 +155,7 @@ def written(table: Table, records: Sequence[Record]) -> str:
 
 
 def twins(records: Sequence[Record]) -> list[tuple[Record, Record]]:
-    """Runs of one spec that were made on a CPU and on a GPU, in this order, by task, method and seed."""
+    """Pairs of runs of one spec on a CPU and on a GPU, sorted by task, method and seed."""
     runs: dict[tuple[str, str, int, str], dict[bool, Record]] = {}
     for record in records:
         spec = record.spec
@@ -165,7 +165,7 @@ def twins(records: Sequence[Record]) -> list[tuple[Record, Record]]:
 
 
 def on_two_devices(records: Sequence[Record]) -> str:
-    """A table of these runs: held-out and seen primary scores of each."""
+    """A table of these pairs: held-out and seen primary scores of each run."""
     out = [line(["", "held out: CPU", "GPU", "seen: CPU", "GPU"]), line(["---"] * 5)]
     for one, other in twins(records):
         names = [primary_of(one).name, primary_of(one).name.replace("heldout", "seen")]
@@ -181,7 +181,7 @@ def _cells(table: Table, own: dict[str, dict[int, Record]]) -> list[str]:
 
 
 def _values(quantity: Quantity, by: dict[int, Record]) -> list[float]:
-    """A value a seed, in their order."""
+    """One value per seed, in the order of the seeds."""
     return [value for seed in sorted(by) if (value := quantity.value(by[seed])) is not None]
 
 

@@ -1,6 +1,6 @@
-"""docs/results/unasked.md: what sealed holdouts, shots and the structure of networks say, from the published records.
+"""Write docs/results/unasked.md: results on sealed holdouts, shots and the structure of networks, from the published records.
 
-A section is left out while no record speaks to it.  No sentence has a number of its own.
+A section is left out if there is no record for it.  Every number in a sentence comes from the records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PAGE, FIGURE = "unasked.md", "structure.svg"
 
 
 def unasked(found: Sequence[BoardRow], records: Sequence[Record], command: str) -> dict[str, str]:
-    """The page and its figure by name; {} if no record speaks to any of the three questions.
+    """The page and its figure by name; {} if there is no record for any of the three questions.
 
     Args:
         found: all rows of the board.
-        records: the records behind them.
+        records: the records of these rows.
         command: the comment at the top, which names the command that writes the page.
     """
     runs = of_records(records)
@@ -41,7 +41,7 @@ def unasked(found: Sequence[BoardRow], records: Sequence[Record], command: str) 
 
 
 def sealed(found: Sequence[Drop]) -> str:
-    """How many drops from the public to the sealed holdout have an interval with 0, and each of them."""
+    """How many of the drops from the public to the sealed holdout have an interval that contains 0, and a table of all drops."""
     parts = [(one, *one.interval) for one in found if one.interval is not None]
     if not parts:
         return ""
@@ -68,7 +68,7 @@ def sealed(found: Sequence[Drop]) -> str:
 
 
 def shots(found: Sequence[Prices]) -> str:
-    """What composition without examples is worth, and the score of each method over the number of shots."""
+    """The worth of composition without examples, and the score of each method over the number of shots."""
     if not found:
         return ""
     said = (

@@ -1,4 +1,4 @@
-"""One score against another, a point a method: quality against coverage of a distribution, utility against distance.
+"""Plot one score against another, one point per method: quality against coverage of a distribution, utility against distance.
 
     compbench sweep --file silos-table1 --preset paper
     python experiments/score_scatter.py --task cmnist-noniid --preset paper --x heldout_recall --y heldout_precision
@@ -6,8 +6,8 @@
     compbench sweep --file silos-figure6 --preset paper
     python experiments/score_scatter.py --task chest-noniid --preset paper --x all_fid --y all_utility
 
-These are DCFM's figure 6, left and right.  A point is the mean over a row's seeds, its bars one standard deviation; references
-(oracles, pooled silos) are drawn hollow.
+These are DCFM's figure 6, left and right.  A point is the mean over a row's seeds, and its bars are one standard deviation;
+references (oracles, pooled silos) are hollow.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Point(NamedTuple):
 
 
 def points(folder: Path, task: str, preset: str, scores: tuple[str, str]) -> list[Point]:
-    """The rows of a task under its own protocol that have both scores, by label.
+    """The rows of a task at its default settings that have both scores, by label.
 
     Raises:
-        CompbenchError: no row has both; says which scores there are.
+        CompbenchError: no row has both scores; the message names the scores that exist.
     """
     board, _ = tables(read(folder, folder)[0])
     rows = [row for row in board.rows if (row.section.task, row.section.preset) == (task, preset) and not row.section.changed]
@@ -55,7 +55,7 @@ def _point(row: BoardRow, x: str, y: str) -> Point:
 
 
 def figure(found: list[Point], title: str, out: Path) -> None:
-    """Draw the points, each beside its name."""
+    """Draw the points, each next to its name."""
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(6, 4.2), layout="constrained")

@@ -1,14 +1,14 @@
-"""How many seeds a family needs before its best method stands within three ranks, projected from published records.
+"""How many seeds a family needs until at most three ranks are open for its best method, projected from published records.
 
     python experiments/seeds_needed.py leaderboards/records
 
-The ranked methods of a family are drawn again with more seeds and go through the very ranking that a board uses.  A drawn seed
-is Gaussian with the means mu (M,) and the sample covariance of the k seeds that there are, so that what a seed does to two
-methods alike stays alike, and is cut off at the ends of a share:
+The ranked methods of a family are resampled with more seeds and ranked with the same functions that a board uses.  A drawn seed
+is Gaussian with the means mu (M,) and the sample covariance of the k existing seeds, so that effects of a seed that are common to
+methods are kept, and it is clipped to the range of a share:
 
     x = mu + sum_i (x_i - mu) g_i / sqrt(k - 1)          g_i ~ N(0, 1), x_i the shares (M,) of seed i
 
-The means that were found are taken for the true ones: methods that are truly equal need more, and no number tells them apart.
+The observed means are taken as the true means.  Truly equal methods would need more seeds, and no number would separate them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from compbench.system.home import Home
 
 SEEDS = (3, 5, 10, 20, 40, 80)
 WIDTH = 3
-"""Ranks that may be left open for the best method, both ends counted."""
+"""Largest number of ranks that may be open for the best method."""
 
 
 def shares(family: Family) -> tuple[list[str], numpy.ndarray]:
@@ -43,7 +43,7 @@ def shares(family: Family) -> tuple[list[str], numpy.ndarray]:
 
 
 def drawn(found: numpy.ndarray, num_seeds: int, rng: numpy.random.Generator) -> numpy.ndarray:
-    """Shares (M, num_seeds) with the means and the covariance of those found, (M, k) with k >= 2."""
+    """Shares (M, num_seeds) drawn with the means and the covariance of the observed shares (M, k), k >= 2."""
     centre = found.mean(axis=1, keepdims=True)
     parts = (found - centre) / math.sqrt(found.shape[1] - 1)
     values: numpy.ndarray = centre + parts @ rng.normal(size=(found.shape[1], num_seeds))
@@ -51,7 +51,7 @@ def drawn(found: numpy.ndarray, num_seeds: int, rng: numpy.random.Generator) -> 
 
 
 def widths(found: numpy.ndarray, num_seeds: int, *, repeats: int, seed: int = 0) -> list[int]:
-    """How many ranks each of `repeats` drawn tables leaves open for the first method."""
+    """Number of ranks that are open for the first method in each of `repeats` drawn tables."""
     rng = numpy.random.default_rng(seed)
     made = (drawn(found, num_seeds, rng).tolist() for _ in range(repeats))
     return [_width(ranks([dict(enumerate(row)) for row in table], higher=True, trials=math.inf)[0]) for table in made]
@@ -68,7 +68,7 @@ def families(folder: Path, preset: str) -> Sequence[Family]:
 
 
 def _line(family: Family, repeats: int) -> str:
-    """The family's line of the table; of a family in which two methods have no two seeds in common its name alone."""
+    """The family's line of the table; if the methods have fewer than two common seeds, the line says so."""
     names, found = shares(family)
     if len(names) < 2 or found.shape[1] < 2:
         return f"{family.name:10}{len(names):>5}  nothing to compare: two methods need two seeds in common"
@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", help="records; default: those of COMPBENCH_HOME")
     parser.add_argument("--preset", choices=PRESETS, default="standard")
-    parser.add_argument("--repeats", type=int, default=200, help="drawn tables a family and number of seeds")
+    parser.add_argument("--repeats", type=int, default=200, help="drawn tables per family and number of seeds")
     arguments = parser.parse_args()
     folder = arguments.folder or Home.of_user().records
     found = families(folder, arguments.preset)

@@ -3,8 +3,8 @@
     compbench sweep --file silos-figure3
     python experiments/silos_figure3.py [--records FOLDER] [--output figure3.png]
 
-Prints the share of samples within 3 standard deviations of the missing mode, mean over seeds with its 95 % interval, and
-tiles the pictures of seed 0: one row a split, one column a method; the bold ring is the missing mode.
+The script prints the share of samples within 3 standard deviations of the missing mode (mean over seeds with 95 % interval), and
+tiles the pictures of seed 0: one row per split, one column per method; the bold ring is the missing mode.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Pages of the documentation that are made of the registry and the records: a hook of MkDocs (`mkdocs build --strict`).
+"""Pages of the documentation that are generated from the registry and the records, as a hook of MkDocs (`mkdocs build --strict`).
 
-A page a task, a page a method, the tables of both, the notebook, and worked examples are written when the site is built, so they
-are never older than the code.  `python experiments/site_pages.py FOLDER` writes the same pages to a folder, without MkDocs.
+A page for each task and each method, tables of both, the notebook, and worked examples are written when the site is built, so
+they are never older than the code.  `python experiments/site_pages.py FOLDER` writes the same pages to a folder, without MkDocs.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ BOARD = ROOT / "leaderboards" / "site" / "board.csv"
 TASKS = ROOT / "leaderboards" / "site" / "tasks.csv"
 RECORDS = ROOT / "leaderboards" / "records"
 MOST_ROWS = 12
-"""Best rows of a board that a page shows."""
+"""Largest number of a board's best rows that a page shows."""
 WIDEST = 40
-"""Cells of a side of a lattice that a page draws."""
+"""Largest number of cells along a side of a lattice that a page draws."""
 REAL_COLUMNS = 8
-"""Samples of the training data in each of the two rows that a page shows."""
+"""Number of training samples in each of the two rows that a page shows."""
 
 Row = Mapping[str, str]
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """(place below docs, Markdown) of every generated page."""
+    """(path below docs, Markdown) of every generated page."""
     registry, rows = Registry(), board()
     for entry in usable(registry, "tasks"):
         yield f"tasks/{entry.name}.md", task_page(registry.load("tasks", entry.name), entry, rows)
@@ -55,19 +55,19 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def fill(text: str) -> str:
-    """A page of docs/ with what its comments ask for: `<!-- tasks -->`, `<!-- methods -->` and so on."""
+    """A page of docs/ with its placeholders filled in: `<!-- tasks -->`, `<!-- methods -->` and so on."""
     parts = {"tasks": tasks_table, "methods": methods_table, "notebook": notebook, "examples": examples, "record": record_tables}
     return re.sub(rf"<!-- ({'|'.join(parts)}) -->", lambda found: parts[found[1]](), text)
 
 
 def usable(registry: Registry, kind: Any) -> list[Entry]:
-    """Entries of our own distributions that load."""
+    """Entries of our own distributions that can be loaded."""
     own = [entry for entry in registry.entries(kind) if entry.distribution in ("compbench", "compbench-methods")]
     return [entry for entry in own if registry.attempt(entry).state == "ok"]
 
 
 def board() -> list[dict[str, str]]:
-    """The published board's rows of primary scores under the tasks' own settings, of runs, references and papers."""
+    """The published board's rows of primary scores at the tasks' default settings, from runs, references and papers."""
     with BOARD.open() as file:
         return [row for row in csv.DictReader(file) if row["primary"] and not row["changed"]]
 
@@ -86,7 +86,7 @@ def tasks_table() -> str:
 
 
 def task_page(task: Task, entry: Entry, rows: Sequence[Row]) -> str:
-    """What a task asks, its lattice, its protocol, what its scores can be, and its best rows."""
+    """The page of a task: its question, lattice, protocol, range of scores, and best rows."""
     facts = task_facts(task, entry)
     listed = {name: value for name, value in facts.items() if name not in ("task", "summary", "budgets") and "note" not in name}
     chosen = [line for name, line in facts.items() if name.startswith("--preset paper")]
@@ -141,7 +141,7 @@ def real_of(name: str) -> bytes:
 
 
 def real_samples(task: Task) -> bytes:
-    """A PNG of training samples of an image task; b"" where samples are not images, or its data is not on this machine."""
+    """A PNG of training samples of an image task; b"" if samples are not images, or if the data is not on this machine."""
     if task.event.kind != "image":
         return b""
     import torch
@@ -149,7 +149,7 @@ def real_samples(task: Task) -> bytes:
 
     try:
         silo = compbench.task(task.name, preset="smoke").problem.federation.unmetered().pooled()
-    except CompbenchError:  # a font that this machine does not have
+    except CompbenchError:  # for example, this machine lacks a font
         return b""
     images = silo.batch(2 * REAL_COLUMNS, torch.Generator().manual_seed(0)).x1
     pixels = ((images.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).expand(-1, 3, -1, -1)  # (16, 3, H, W)
@@ -163,7 +163,7 @@ def real_samples(task: Task) -> bytes:
 
 
 def limits(name: str) -> str:
-    """Chance and real data of each board, as the published tables have them."""
+    """The scores of chance and of real data on each board, from the published tables."""
     with TASKS.open() as file:
         rows = [row for row in csv.DictReader(file) if row["task"] == name and not row["changed"]]
     found = [(row["preset"], row["primary"], row.get("zero") or "?", row["real"] or "?") for row in rows]
@@ -209,7 +209,7 @@ def tasks() -> tuple[LoadResult, ...]:
 
 @lru_cache
 def methods() -> frozenset[str]:
-    """Names of what is installed, looked up once."""
+    """Names of the installed methods, looked up once."""
     return frozenset(Registry().names("methods"))
 
 
@@ -219,7 +219,7 @@ def budget_rows(task: Task) -> list[tuple[str, ...]]:
 
 
 def picture(task: Task) -> str:
-    """Real samples above generated ones, of a published record; of a task without records real samples alone."""
+    """Real samples above generated ones, from a published record; for a task without records, only real samples."""
     shown = task.name if sample_grid(task.name) else same_data(task)
     if found := sample_grid(shown):
         whose = "" if shown == task.name else f", on [{shown}]({shown}.md), which has the same data"
@@ -229,14 +229,14 @@ def picture(task: Task) -> str:
 
 
 def same_data(task: Task) -> str:
-    """A task with a published picture that has the same data set; "" if there is none.  To open a data set takes long."""
+    """A task with the same data set and a published picture; "" if there is none.  Opening a data set takes long."""
     others = (one.value for one in tasks() if one.value.files == task.files and one.value.event == task.event)
     return next((other.name for other in others if task.files and sample_grid(other.name)), "")
 
 
 @lru_cache
 def sample_grid(task: str) -> Path | None:
-    """The sample grid of a task's last published record that has one; real samples are in its upper rows."""
+    """The sample grid of a task's last published record with a grid; real samples are in its upper rows."""
     return next(iter(sorted(RECORDS.glob(f"{task}.*samples.png"), reverse=True)), None)
 
 
@@ -249,7 +249,7 @@ def methods_table() -> str:
 
 
 def method_page(entry: Entry, rows: Sequence[Row]) -> str:
-    """A method's idea and equation, its settings, the paper's figures beside ours, and where it stands."""
+    """The page of a method: idea and equation, settings, the paper's figures next to ours, and its results."""
     own = of_method(Registry().attempt(entry).value, tasks())
     text = docstring(entry.file) if entry.file else ""
     about = [row for row in rows if row["method"] == entry.name and row["kind"] == "run"]
@@ -283,13 +283,13 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
 
 
 def deviation_table(text: str) -> str:
-    """What a method's docstring says that its authors do otherwise."""
+    """The deviations from its authors' version that a method's docstring names."""
     rows = method_tables.deviations(text)
     return table(("the authors", "here", "why"), rows) or "The method's file names no deviation from a paper."
 
 
 def reproduced_table(method: str, text: str) -> str:
-    """Each figure that a paper prints for a method, or that its own paper shows: theirs, ours, and the command."""
+    """Each number that a paper prints for a method, or that the method's paper plots: theirs, ours, and the command."""
     rows = method_tables.reproduced(method, text, methods())
     if not rows:
         return "No figure of its paper can be reproduced here: no task of ours is that paper's, or the method is no paper's."
@@ -298,7 +298,7 @@ def reproduced_table(method: str, text: str) -> str:
 
 
 def used_table(method: str) -> str:
-    """Parameters, masks, guidance and steps of the published runs under the most frequent settings."""
+    """Parameters, masks, guidance and steps of the published runs at the most frequent settings."""
     rows = method_tables.used(method_tables.published().get(method, ()))
     heads = ("task", "parameters", "masks", "guidance weight", "training", "sampling")
     return table(heads, rows) or "No published records yet."
@@ -308,7 +308,7 @@ def used_table(method: str) -> str:
 
 
 def record_tables() -> str:
-    """The fields of a record and of what it consists of, a table for each type."""
+    """The fields of a record and of its parts, one table per type."""
     heads = {"Record": Record, "record.spec": RunSpec, "record.scores": Score, "record.profile": Profile}
     return "\n\n".join(
         f"`{head}`\n\n" + table(("field", "meaning"), [(f"`{n}`", one.description or "") for n, one in kind.model_fields.items()])
@@ -328,7 +328,7 @@ def notebook() -> str:
 
 
 def examples() -> str:
-    """A whole plugin of each kind: what `compbench new` writes, and the executor that is shipped."""
+    """A complete plugin of each kind: those that `compbench new` writes, and the shipped executor."""
     shown = []
     for kind, option in (("method", ""), ("task", " --kind task"), ("metric", " --kind metric")):
         files = render("my-idea", kind)
@@ -364,14 +364,14 @@ def say(value: Any) -> str:
 
 
 SEARCH = "assets/iframe-worker.js"
-"""The theme's plugin `offline` looks for this word among the site's scripts; without it pages would load one from elsewhere."""
+"""The theme's plugin `offline` looks for this name among the site's scripts; without it, pages would load one from elsewhere."""
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages and their pictures (MkDocs calls it)."""
     from mkdocs.structure.files import File
 
-    os.environ.setdefault(WAITS, "PASSIVE")  # before a task loads torch, whose threads would spin beside other work
+    os.environ.setdefault(WAITS, "PASSIVE")  # before a task loads torch, whose threads would spin while they wait
     for place, text in pages():
         files.append(File.generated(config, place, content=text))
     files.append(File.generated(config, "llms.txt", content=llms(config["nav"])))
@@ -388,7 +388,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 OUTSIDE = "](../../leaderboards/records/"
-"""How a page of docs/results/ links to a record's sample grid, which is outside of docs."""
+"""Start of a link from a page of docs/results/ to a record's sample grid, which is outside of docs."""
 
 
 def linked_grids() -> list[str]:
@@ -398,7 +398,7 @@ def linked_grids() -> list[str]:
 
 
 def llms(nav: Sequence[Any]) -> str:
-    """The site in one page for language models: what compbench is, and each page with its first sentence (llmstxt.org)."""
+    """The site on one page for language models: what compbench is, and each page with its first sentence (llmstxt.org)."""
 
     def places(entries: Sequence[Any]) -> Iterator[str]:
         for entry in entries:

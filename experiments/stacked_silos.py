@@ -1,10 +1,10 @@
-"""Local experts of silos of one shape, trained side by side: all silos in one vectorised step.
+"""Local experts of silos of one shape, trained at the same time: all silos in one vectorised step.
 
     theta_a <- AdamW(theta_a, grad (L_FM + lambda L_CI)(theta_a, batch_a)),   a = 1 ... n
 
-`silos.first_stage` trains the same weights, up to the order of sums, one silo after the other.  No method uses this: it keeps no
-checkpoints, it needs the batches of all silos at one place, and that it pays is not known: two silos gain nothing on a CPU.
-`experiments/gpu/throughput.py` measures both.
+`silos.first_stage` trains the same weights, up to the order of sums, one silo after the other.  No method uses this module: it
+keeps no checkpoints, it needs the batches of all silos in one place, and it is not known to be faster (on a CPU, two silos gain
+nothing).  `experiments/gpu/throughput.py` measures both.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class PathBatch(NamedTuple):
 
 
 class PathSilo:
-    """A silo whose batches come with all that the loss of equations 8 and 6 draws, in the order in which it draws it.
+    """A silo whose batches include all random draws of the loss of equations 8 and 6, in the loss's order.
 
     Args:
-        silo: where the examples come from.
+        silo: source of the examples.
         masking: p(m) of equation 7.
         generator: draws noise, times and masks, on the batches' device.
     """
@@ -52,7 +52,7 @@ class PathSilo:
         self._silo, self._masking, self._generator = silo, masking, generator
 
     def batch(self, size: int, generator: Generator) -> PathBatch:
-        """`size` examples, drawn by `generator`, somewhere on their paths."""
+        """`size` examples, drawn by `generator`, each at a random time of its path."""
         (x1, condition), own = self._silo.batch(size, generator), self._generator
         x0 = torch.randn(x1.shape, generator=own, device=x1.device)
         t = torch.rand(len(x1), generator=own, device=x1.device)
@@ -62,7 +62,7 @@ class PathSilo:
 
 
 def path_loss(net: nn.Module, batch: PathBatch, weights: Tensor) -> Tensor:
-    """L_FM of what each row is trained on: equation 8."""
+    """L_FM for the sub-condition that each row is trained on: equation 8."""
     chosen = _chosen(sub_conditions(batch.condition), batch.kind)
     return (net(batch.x_t, batch.t, chosen).float() - batch.velocity).square().mean()
 
@@ -84,16 +84,16 @@ def train_silos(
     independence: float,
     generators: Sequence[Generator],
 ) -> None:
-    """Fit a network on each silo in place, all at once; each is left with its averaged weights, in eval mode.
+    """Fit one network per silo in place, all at the same time; each ends with its averaged weights, in eval mode.
 
     Args:
         nets: n networks of one architecture.
         silos: n silos of one shape.
-        budget: of each.
+        budget: budget of each silo.
         ctx: device, precision, progress, and whether to compile.
         masking: p(m).
-        independence: lambda; 0 leaves the penalty and its evaluations out.
-        generators: one a silo, on the CPU: rows, and on a CPU noise too; on a GPU each seeds one for the noise.
+        independence: lambda; 0 omits the penalty and its evaluations.
+        generators: one per silo, on the CPU; they draw rows, and on a CPU noise too.  On a GPU each seeds another for noise.
     """
     drawing = [PathSilo(silo, masking, on_device(own, ctx.device)) for silo, own in zip(silos, generators, strict=True)]
     loss = independent_path_loss if independence else path_loss

@@ -3,8 +3,8 @@
     g_k = clip(grad loss_k),    m <- b1 m + (1 - b1) g,    v <- b2 v + (1 - b2) g^2
     theta <- (1 - lr wd) theta - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps),    mean <- mean + w (theta - mean)
 
-AdamW (Loshchilov & Hutter 2019) as torch's own computes it.  All that changes from step to step stands in a table on the device,
-so that the host sends nothing; where nothing compiles, `many.train_many` has torch's optimiser.
+AdamW (Loshchilov & Hutter 2019) as torch computes it.  Everything that changes from step to step is in a table on the device, so
+that the host sends nothing.  Where nothing is compiled, `many.train_many` uses torch's optimiser instead.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ State = dict[str, Tensor]
 Losses = Callable[[State, Any], Tensor]
 """(weights, a batch whose tensors are (K, B, ...)) -> losses (K,)."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""AdamW's, as torch has them."""
+"""AdamW's betas and epsilon, torch's defaults."""
 SMALLEST_NORM = 1e-6
-"""Added to the gradient's norm, as `clip_grad_norm_` does."""
+"""This number is added to the gradient's norm, as in `clip_grad_norm_`."""
 
 
 class StackedStep:
-    """Steps of K networks by a compiled function; `used` says whether compiled code ran, and nothing but it.
+    """Training steps of K networks by a compiled function; `used` says whether all of the work ran as compiled code.
 
     Args:
-        losses: of all networks; without branches on values.
+        losses: the losses of all networks, computed without branches on values.
         parameters: weights by name, (K, ...) each, which learn in place.
         average: their moving averages, in the same order, updated in place.
         budget: steps, learning rates, EMA decay and clip of each network.
         ctx: device and precision.
-        weight_decay: AdamW's.
+        weight_decay: weight decay of AdamW.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class StackedStep:
         self._average = average
         self._schedule = send(schedule(budget, weight_decay), ctx.device)
         for tensor in (*self._state.values(), *self._moments[0], *self._moments[1], *average):
-            torch._dynamo.mark_static_address(tensor)  # a CUDA graph writes to them in place
+            torch._dynamo.mark_static_address(tensor)  # a CUDA graph writes to these tensors in place
         self.compiled = Compiled(self._advance, HOW[ctx.device.type])
 
     def __call__(self, step: int, batch: Any) -> Tensor:
-        """Take a step on a batch of tensors (K, B, ...); the losses before it, (K,), until the next one."""
+        """Take a step on a batch of tensors (K, B, ...); return the losses before it, (K,), which the next step overwrites."""
         step_begins(self.compiled)
         with torch.no_grad():
             found: Tensor = self.compiled(batch, self._schedule[step])
@@ -95,7 +95,7 @@ class StackedStep:
 
 
 def schedule(budget: Budget, weight_decay: float) -> Tensor:
-    """What changes from step to step, (steps, 4): 1 - lr wd, lr / (1 - b1^t), sqrt(1 - b2^t), and 1 - EMA decay."""
+    """The values that change from step to step, (steps, 4): 1 - lr wd, lr / (1 - b1^t), sqrt(1 - b2^t), and 1 - EMA decay."""
     rows = []
     for step in range(budget.train_steps):
         rate = learning_rate(step, budget)
@@ -105,11 +105,11 @@ def schedule(budget: Budget, weight_decay: float) -> Tensor:
 
 
 def shortening(gradients: Sequence[Tensor], largest: float) -> Tensor:
-    """By what gradients (K, ...) of K networks are multiplied, (K,): less than 1 where the norm over all is above `largest`."""
+    """Factors (K,) that clip the gradients (K, ...) of K networks: below 1 if the norm over all parameters exceeds `largest`."""
     square = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0)  # (K,)
     return (largest / (square.sqrt() + SMALLEST_NORM)).clamp(max=1)
 
 
 def along(factor: Tensor, gradient: Tensor) -> Tensor:
-    """A factor a network, (K,), in the shape (K, 1, ...) of a gradient."""
+    """One factor per network, (K,), in the shape (K, 1, ...) that broadcasts with a gradient."""
     return factor.view(-1, *[1] * (gradient.ndim - 1))

@@ -1,12 +1,12 @@
-"""The smallest training budget at which a task's seen combinations are mastered: what `--preset standard` stands on.
+"""Find the smallest training budget that masters a task's seen combinations, on which `--preset standard` is based.
 
     python experiments/standard_budgets.py --task shapes3d-medium
     python experiments/standard_budgets.py --task planning-noniid --from 1500 --to 12000 --set width=32
 
-The reference method of the task's family is fitted at `--from` steps, twice as many, and so on, until it has 0.9 of the ceiling
-on seen combinations: of the judge on real images, of replayed plans; of a distance, 0.97 of the way from noise to its floor,
-because the first nine tenths of that way cost next to nothing.
-Held-out combinations are never asked for.  Each line says the steps, the share and the seconds of the fit.
+The reference method of the task's family is fitted with `--from` steps, twice as many, and so on, until it has 0.9 of the ceiling
+on seen combinations: the judge's accuracy on real images, or the success of replayed plans.  For a distance, it must reach 0.97
+of the way from noise to its floor, because the first nine tenths of that way are cheap.  Held-out combinations are never
+requested.  Each line has the steps, the share and the seconds of the fit.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from compbench.system.devices import Precision
 ENOUGH = {"accuracy": 0.9, "distance": 0.97}
 
 REFERENCES = {"images": "factored", "plane": "naive-sde", "bumps": "factored", "silos": "ddm", "planning": "ddm"}
-"""A plain method that models what its family has seen; of silos one whose experts train alone, without corrections."""
+"""A plain method for the seen combinations of each family; for silos, one whose experts train separately, without corrections."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", required=True)
-    parser.add_argument("--method", default="", help="instead of the reference of the task's family")
-    parser.add_argument("--preset", default="standard", help="whose model, batch and sizes")
-    parser.add_argument("--from", dest="first", type=int, default=0, help="fewest steps; quick's")
+    parser.add_argument("--method", default="", help="use this method instead of the reference of the task's family")
+    parser.add_argument("--preset", default="standard", help="preset that sets model, batch and sizes")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="smallest number of steps; default: that of quick")
     parser.add_argument("--to", dest="last", type=int, default=20_000, help="most steps")
-    parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="NAME=VALUE", help="of the budget; JSON values")
+    parser.add_argument("--set", dest="changes", nargs="*", default=[], metavar="NAME=VALUE", help="budget entries; JSON values")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of the fit; bf16 is what a run takes")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="precision of the fit; runs use bf16")
     asked = parser.parse_args()
     registry = Registry()
     task = registry.load("tasks", asked.task)
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def reference(task: str) -> str:
-    """The method whose seen scores settle the budget of a task, by its family."""
+    """The method whose seen scores determine the budget of a task, by the task's family."""
     return REFERENCES.get(declared(Registry().entry("tasks", task)).family, "factored")
 
 
@@ -94,7 +94,7 @@ def attained(
 
 
 class Noise(SeenOnly):
-    """Gives back the noise that it is handed."""
+    """A sampler that returns its noise unchanged."""
 
     def __call__(self, condition: Tensor, *, stream: str, **known: Tensor | None) -> Tensor:
         return torch.randn(len(condition), *self.shape, generator=torch.Generator().manual_seed(self.seed))

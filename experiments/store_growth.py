@@ -1,12 +1,12 @@
-"""CPU seconds and memory of commands in stores of many records, next to those of another commit's code.
+"""Measure CPU seconds and memory of commands in stores of many records, optionally against another commit's code.
 
     python experiments/store_growth.py                                         # empty, 10,000 and 50,000 records
     python experiments/store_growth.py --sizes 10000 --before HEAD~20          # and the ratio to an older commit
 
-A store is filled with copies of the published records under other seeds: another identity each, written as compbench writes them.
-Each row has the ratio to the same command in the first of the stores.  Both codes run the same commands in stores of the same
-files, in turn; a machine's other work moves both.  Figures are CPU seconds (user and system, of all processes) and the largest
-resident set of any process.  Stores lie in a temporary folder and go with it.
+A store is filled with copies of the published records under other seeds, each with its own identity, written as compbench writes
+them.  Each row has the ratio to the same command in the first store.  Both codes run the same commands in turn in stores of the
+same files, so that other work on the machine affects both.  Figures are CPU seconds (user and system, of all processes) and the
+largest resident set of any process.  Stores are in a temporary folder, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from compbench.store.records import Store, collector_paused, read_record
 
 ROOT = Path(__file__).parent.parent
 FIRST_SEED = 1000
-"""Copies have seeds from here on, so that no published seed is written twice."""
+"""Copies have seeds from this number on, so that no published seed is written twice."""
 CHEAP_SEED, THERE_SEED, NUM_THERE = 900, 100_000, 200
-"""The cheap run's seed; and its copies' first seed and number, which a sweep finds there."""
+"""The cheap run's seed; then the first seed and the number of its copies, which a sweep finds as existing runs."""
 CHEAP = ("--method", "naive-ode-oracle", "--task", "gauss2d-fact-id", "--preset", "smoke", "--device", "cpu")
 RUN, SWEEP = "a cheap run", f"{NUM_THERE} runs that are there"
 COMMANDS = {
@@ -44,18 +44,18 @@ COMMANDS = {
 }
 """The commands, in the order in which they run; RECORD is the name of a record of the store."""
 OF_RECORDS = ("show", "compare", "board")
-"""Verbs that an empty store has nothing for."""
+"""Verbs that need records, so that they are not run in an empty store."""
 
 
 class Cost(NamedTuple):
-    """What a command took: CPU seconds, and the largest resident set in MiB."""
+    """The cost of a command: CPU seconds, and the largest resident set in MiB."""
 
     seconds: float
     memory: float
 
 
 def copies(records: Sequence[Record], number: int) -> Iterator[Record]:
-    """So many copies of records: each of another run, by its seed."""
+    """`number` copies of records; each has another seed and thus another identity."""
 
     def all_of_them() -> Iterator[Record]:
         for seed in count(FIRST_SEED):
@@ -66,13 +66,13 @@ def copies(records: Sequence[Record], number: int) -> Iterator[Record]:
 
 
 def copy_of(record: Record, seed: int) -> Record:
-    """The record under another seed, without pictures."""
+    """The record with another seed and without pictures."""
     spec = record.spec.model_copy(update={"seed": seed})
     return record.model_copy(update={"spec": spec, "identity": spec.identity, "attempt": 1, "artifacts": ()})
 
 
 def fill(folder: Path, records: Sequence[Record], number: int) -> None:
-    """Write copies until the store holds so many records."""
+    """Write copies until the store has `number` records."""
     store = Store(folder)
     folder.mkdir(parents=True, exist_ok=True)
     distinct = {(one.spec.model_copy(update={"seed": 0}).identity): one for one in records}
@@ -118,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="0,10000,50000", help="records in a store, separated by commas")
     parser.add_argument("--before", default="", metavar="COMMIT", help="also run the commands by the code of this commit")
-    parser.add_argument("--only", default="", help="commands whose names hold this text")
+    parser.add_argument("--only", default="", help="only commands whose names contain this text")
     asked = parser.parse_args()
     records, _ = Store(ROOT / "leaderboards" / "records").read()
     first: dict[tuple[str, str], Cost] = {}
@@ -133,7 +133,7 @@ def main() -> None:
             one = next(iter(Store(filled).names()), "").removesuffix(".json")
             homes = {side: Path(folder, f"{side}-{size}") for side in sides}
             for home in homes.values():
-                shutil.copytree(filled, home / "records", copy_function=os.link)  # nothing changes a record
+                shutil.copytree(filled, home / "records", copy_function=os.link)  # hard links, because nothing changes a record
             for name, words in COMMANDS.items():
                 if (asked.only not in name and name != RUN) or (words[0] in OF_RECORDS and not size):
                     continue

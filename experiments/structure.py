@@ -1,13 +1,13 @@
-"""Does structure tell who composes?  The structure of hidden activations against the share attained on held-out cells.
+"""Does the structure of hidden activations predict composition?  It is plotted against the share attained on held-out cells.
 
     compbench sweep --method 'factored,mono,slice-cfg,cfg,dit,cross-attention' --task 'dsprites-*,shapes3d-*' --seed 0-4
     python experiments/structure.py                                       the correlations
     python experiments/structure.py --out structure.svg                   and the figure
 
 A point is an image run whose record has a structure (docs/hidden_structure.md; older records have none) and whose task has a
-scale. R2 and cosine are of seen cells alone, the share is of held-out ones. The correlation is Spearman's, over all runs and
-within tasks (of each run's deviations from its task's means). Its 95 % interval is by bootstrap over pairs of method and task,
-whose seeds stay together: seeds of one method are no independent witnesses.
+scale. R2 and cosine are measured on seen cells only, the share on held-out ones. The correlation is Spearman's, over all runs and
+within tasks (of each run's deviations from its task's means). Its 95 % interval is a bootstrap over pairs of method and task,
+because seeds of one method are not independent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from compbench.system.errors import CompbenchError
 from compbench.system.home import Home
 
 FEWEST = 10
-"""With fewer pairs of method and task a correlation says nothing."""
+"""Smallest number of pairs of method and task for which a correlation is computed."""
 DRAWS = 2000
 SEEDS_MARKED = "dsprites-light"
 """One method's seeds differ most on this task (0.28, 0.64 and 0.79 of held-out pairs), so the figure names them."""
@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
 
 class Correlation(NamedTuple):
-    """Spearman's, with its bootstrap interval."""
+    """Spearman's correlation, with its bootstrap interval."""
 
     value: float
     low: float
@@ -123,8 +123,8 @@ def correlation(known: Points, seed: int = 0) -> Correlation:
         pairs[pair].append((value, share))
     if len(pairs) < FEWEST:
         raise CompbenchError(
-            f"{len(pairs)} pairs of method and task have a structure and a share, a correlation takes {FEWEST}: "
-            "records of runs from before record format 12 have no structure, so run some anew."
+            f"{len(pairs)} pairs of method and task have a structure and a share, but a correlation needs {FEWEST}: "
+            "records of runs from before record format 12 have no structure, so run some again."
         )
     groups, chance = [pairs[pair] for pair in sorted(pairs)], random.Random(seed)
     value = _spearman([point for group in groups for point in group])
@@ -137,7 +137,7 @@ def correlation(known: Points, seed: int = 0) -> Correlation:
 
 
 def _spearman(values: Sequence[tuple[float, float]]) -> float | None:
-    """Pearson's correlation of ranks, ties at their mean rank; None where one side has no differences."""
+    """Pearson's correlation of ranks, with ties at their mean rank; None if all values of one side are equal."""
     import numpy
     from scipy.stats import rankdata
 
@@ -147,7 +147,7 @@ def _spearman(values: Sequence[tuple[float, float]]) -> float | None:
 
 
 def figure(found: Sequence[Run], said: Sequence[str] = ("", "")) -> str:
-    """R2 and cosine against the share, as SVG: a colour a task; names stand next to the runs of dSprites."""
+    """R2 and cosine against the share, as SVG: each task has a colour; only runs of dSprites have their names next to them."""
     colours = dict(zip(sorted({run.task for run in found}), cycle(COLOURS)))
     plots = []
     for (name, of), words in zip(VALUES, said, strict=True):

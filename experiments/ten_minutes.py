@@ -1,7 +1,7 @@
-"""From nothing to a board entry of one's own method: types what docs/quickstart.md says, and nothing else, with a clock.
+"""From nothing to your own method on the board: run the commands of docs/quickstart.md, and nothing else, and measure the time.
 
     python experiments/ten_minutes.py              a clone, a new environment, every command
-    python experiments/ten_minutes.py --installed  without the section "Install": where compbench is installed already
+    python experiments/ten_minutes.py --installed  without the section "Install", if compbench is installed already
 
 Exit status: 0 if the method is on the board within ten minutes.
 """
@@ -24,7 +24,7 @@ MINUTES = 10.0
 
 
 def commands(text: str, *, installed: bool) -> list[str]:
-    """The shell blocks of the quickstart, in order; without those of the section Install where asked."""
+    """The shell blocks of the quickstart, in order; if `installed`, without those of the section Install."""
     sections = re.split(r"^## ", text, flags=re.MULTILINE)
     kept = [section for section in sections if not (installed and section.startswith("Install"))]
     return [
@@ -33,7 +33,7 @@ def commands(text: str, *, installed: bool) -> list[str]:
 
 
 def type_them(lines: list[str], folder: Path, home: Path) -> int:
-    """Run the lines in one shell, each shown before it runs; the shell's exit status."""
+    """Run the lines in one shell and print each before it runs; return the shell's exit status."""
     script = "set -e\n" + "\n".join(f"echo '$ {line}'\n{line}" for line in lines)
     environment = {**os.environ, "COMPBENCH_HOME": str(home), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, check=False).returncode

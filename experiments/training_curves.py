@@ -1,11 +1,11 @@
-"""Score against training steps, for seen and held-out combinations, of runs that kept a curve.
+"""Plot scores against training steps, for seen and held-out combinations, from runs that kept a curve.
 
     compbench run --method factored --task shapes3d-heavy --curve 6
     compbench run --method mono --task shapes3d-heavy --curve 6
     compbench run --method slice-cfg --task shapes3d-heavy --curve 6
     python experiments/training_curves.py --task shapes3d-heavy --records ~/.local/share/compbench/records --out curves.png
 
-One colour a method, solid where combinations were held out, dashed where they were seen; a band spans the seeds.
+Each method has a colour; lines are solid for held-out combinations and dashed for seen ones; a band spans the seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Line(NamedTuple):
-    """One method's values of a split, by step: one value a seed."""
+    """One method's values on a split, by step, with one value per seed."""
 
     method: str
     split: str
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 def lines(records: list[Record]) -> list[Line]:
-    """Curves of all records of one task that have one; the end of the fit is their last point."""
+    """Curves of all records of one task that have a curve; the last point is the end of the fit."""
     found: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if record.status != "ok" or not record.curve:

@@ -1,10 +1,10 @@
-"""Which value of each factor a judge sees in the samples of a run, for each value that was asked for.
+"""Which value of each factor a judge finds in the samples of a run, for each requested value.
 
     python experiments/values_drawn.py shapes3d-medium.cross-attention.standard.s1
     python experiments/values_drawn.py shapes3d-medium.cross-attention.standard.s1 --split heldout --samples 480
 
-The samples are drawn again, of as many combinations of the split, and judged by the referee's full-data judge, which is trained
-first where the user's home has none.  The record's weights must be in COMPBENCH_HOME.
+The samples are drawn again, for combinations of the split, and classified by the referee's full-data judge, which is trained
+first if the user's home has none.  The record's weights must be in COMPBENCH_HOME.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from compbench.registry.registry import Registry
 from compbench.tasks.image_evaluation import to_uint8
 
 SHOWN = 3
-"""So many of the values that are drawn instead of one are printed."""
+"""Largest number of wrongly drawn values that are printed for each requested value."""
 
 
 def counts(asked: Tensor, drawn: Tensor, size: int) -> Tensor:
-    """How often each value (column) was drawn for each that was asked for (row): two (N,) tensors -> (size, size)."""
+    """How often each value (column) was drawn for each requested value (row): two (N,) tensors -> (size, size)."""
     return torch.bincount(asked * size + drawn, minlength=size * size).view(size, size)
 
 
 def mistakes(table: Tensor) -> Iterator[str]:
-    """Of each value that was not always drawn: how often it was, and what was drawn instead most often."""
+    """For each value that was not always drawn on request: how often it was, and the most frequent values drawn instead."""
     for value, row in enumerate(table):
         others = row.clone()
         others[value] = 0
@@ -51,7 +51,7 @@ def main() -> None:
     conditions = stored.task.holdout.draw(asked.samples, torch.Generator().manual_seed(1), heldout=asked.split == "heldout")
     judge = opened_task(stored.task, Registry(), spec.preset, spec.seed).evaluation._judge(seen_only=False)
     images = to_uint8(stored.sample(conditions))
-    found = judge.predict(images.expand(-1, judge.channels, -1, -1)).cpu()  # it is shown grey as colour
+    found = judge.predict(images.expand(-1, judge.channels, -1, -1)).cpu()  # the judge gets grey images as colour
     print(f"{stored.record.name}: {asked.samples} samples, {asked.split}")
     for place, (factor, size) in enumerate(zip(space.names, space.sizes, strict=True)):
         table = counts(conditions[:, place], found[:, place], size)

@@ -1,11 +1,11 @@
-"""What each distance that no run trains sees: real pictures of a task, changed in known ways, in multiples of the noise floor.
+"""How sensitive each distance in fixed features is to known changes of a task's real pictures, in multiples of the noise floor.
 
     python experiments/what_sees_what.py --output docs/what_sees_what.png
     python experiments/what_sees_what.py emoji-medium dsprites-light --pictures 300
 
-All pictures are spoilt: by a 3 x 3 blur, noise, or a shift of two pixels.  Or what they show is: half of the values of the first
-factor are missing (a mode), the last factor has one value (a wrong factor), or each picture answers another's request (wrong
-pairs).  The floor is real pictures against real ones.
+Either all pictures are corrupted, by a 3 x 3 blur, noise, or a shift of two pixels; or their content is wrong: half of the values
+of the first factor are missing (a mode), the last factor has only one value (a wrong factor), or each picture belongs to another
+request (wrong pairs).  The floor compares real pictures with real ones.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ SPOILT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def half_missing(condition: Tensor, space: FactorSpace) -> Tensor:
-    """The first factor's upper half of values replaced by the lower one."""
+    """Conditions with the upper half of the first factor's values replaced by the lower half."""
     changed = condition.clone()
     changed[:, 0] %= max(1, space.sizes[0] // 2)
     return changed
 
 
 def one_value(condition: Tensor, space: FactorSpace) -> Tensor:
-    """The last factor at its first value everywhere."""
+    """Conditions with the first value of the last factor everywhere."""
     changed = condition.clone()
     changed[:, -1] = 0
     return changed
@@ -70,7 +70,7 @@ SHOWN = {"half of a factor missing": half_missing, "one factor stuck": one_value
 
 
 def distances(name: str, count: int) -> dict[str, dict[str, float]]:
-    """Each distance under each change, in multiples of its noise floor."""
+    """Each distance for each change, in multiples of its noise floor."""
     registry = Registry()
     task = registry.load("tasks", name)
     opened = task.open(context_of(task, registry, "quick", 0, Home.of_user().references))

@@ -1,7 +1,7 @@
-"""A step of Feynman-Kac's swarms as one captured graph: times and coefficients stand in a table on the device.
+"""A step of Feynman-Kac swarms as one captured CUDA graph; times and coefficients are in a table on the device.
 
-`feynman_kac` takes what `compbench.flow.smc.feynman_kac` takes and ends where it ends, up to rounding, for noise networks whose
-members take a time that is a tensor (`of_noise_net`).  On a CPU the same step runs uncaptured.
+`feynman_kac` has the same arguments and results as `compbench.flow.smc.feynman_kac`, up to rounding, for noise networks whose
+members accept a time that is a tensor (`of_noise_net`).  On a CPU the same step runs uncaptured.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from compbench.system.errors import CompbenchError
 
 @contextmanager
 def swarms_captured() -> Iterator[None]:
-    """While it is entered, swarms of noise networks take captured steps."""
+    """While the block runs, swarms of noise networks take captured steps."""
     with mock.patch.object(scores, "of_noise_net", of_noise_net), mock.patch.object(smc, "feynman_kac", feynman_kac):
         yield
 
@@ -47,7 +47,7 @@ def of_noise_net(net: NoiseNet, path: GaussianPath, members: Sequence[Weighted])
 
 
 def coefficients(path: GaussianPath, settings: Settings, dimension: int) -> Tensor:
-    """A row a step, float64 (num_steps, 7): time at the right end, 1 + f dt, (g^2 dt + e^2 dt) / 2, sqrt(e^2 dt), g^2 / 2,
+    """One row per step, float64 (num_steps, 7): time at the right end, 1 + f dt, (g^2 dt + e^2 dt) / 2, sqrt(e^2 dt), g^2 / 2,
     (sum_a w_a - 1) f d, and whether the step is weighted."""
     table, dt = smc.schedule(path, settings.num_steps, settings.edge), 1 / settings.num_steps
     rows = []
@@ -89,7 +89,7 @@ class SwarmStep:
         self.diverged = torch.full((1,), settings.num_steps + 1, device=x.device)
 
     def advance(self) -> None:
-        """One step of `smc.feynman_kac`, all of its results written over the state."""
+        """One step of `smc.feynman_kac`, whose results overwrite the state."""
         settings, count, num_particles = self._settings, *self.x.shape[:2]
         row = self._rows.index_select(0, self._place)[0]
         time, keep, towards, kick, half, excess, weighted = row.unbind()
@@ -137,10 +137,10 @@ def feynman_kac(
     *,
     known: Known | None = None,
 ) -> tuple[Swarm, Trace]:
-    """Swarms from noise to data by captured steps: the first ones run as they are, the next one is captured, the rest replayed.
+    """Swarms from noise to data by captured steps: the first ones run uncaptured, the next is captured, the rest replay it.
 
     Raises:
-        CompbenchError: the swarms diverged, or one particle or given entries were asked for, which this does not do.
+        CompbenchError: the swarms diverged, or the request has a single particle or given entries, which is not supported.
     """
     if known is not None or x.shape[1] == 1:
         raise CompbenchError("captured steps are for swarms of several particles without given entries.")

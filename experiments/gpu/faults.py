@@ -1,15 +1,15 @@
-"""The faults that are open on a GPU, one at a time, each with what it takes to see its cause.
+"""Reproduce the open faults on a GPU one at a time, and print what is needed to find the cause.
 
     python experiments/gpu/faults.py cnn-decoder|scaffold|fedprox|coind|stop [--device cuda] [--small]
 
-    cnn-decoder   a compiled fit on bumps: do its gradients have the layout that the compiler foresees?
-    scaffold      coloured MNIST in ten silos; where a silo's data outlives its function, what holds it is printed
-    fedprox       the same with the proximal term: seconds of each silo's part of a round, and of the first step in it
-    coind         plans: milliseconds a step of the fit, and of a request, without the simulator
-    stop          a run that is asked to stop in its first compilation, and another among its steps: seconds until it has ended
+    cnn-decoder   a compiled fit on bumps: do its gradients have the memory layout that the compiler expects?
+    scaffold      coloured MNIST in ten silos: if a silo's data outlives its function, print what still refers to the data
+    fedprox       the same with the proximal term: seconds of each silo's part of a round, and of the first step of the part
+    coind         plans: milliseconds per step of the fit, and per request, without the simulator
+    stop          stop a run in its first compilation, and another one between its steps: seconds until each has ended
 
-Methods are fitted in this process (no sandbox, no record), `stop` excepted.  A fault that is there ends with a traceback or with
-exit status 1.  Counters of torch's compiler are printed at the end.
+Methods are fitted in this process (no sandbox, no record), except for `stop`.  If a fault occurs, the script ends with a
+traceback or with exit status 1.  Counters of torch's compiler are printed at the end.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ STEPS = {
     "fedprox": ("fedprox", "cmnist-noniid", 200, {"rounds": 4}),
     "coind": ("coind", "planning-noniid", 1000, {}),
 }
-"""Method, task, steps of a silo, and settings.  Networks are those of `standard`."""
+"""Method, task, steps per silo, and settings of each fault.  Networks are those of `standard`."""
 
 SMALL_STEPS = 8
 STOP_AFTER = {False: (25.0, 70.0), True: (10.0, 25.0)}
-"""Seconds after which `stop` asks a run to stop: within the first compilation, and among its steps; for small sizes, too."""
+"""Seconds after which `stop` asks a run to stop: in the first compilation, and between steps; True is for small sizes."""
 STOP_LIMIT = 10.0
-"""Most seconds that a run may take to save and end."""
+"""Largest number of seconds that a run may take to save and end."""
 
 
 def fit(name: str, device: torch.device, *, small: bool) -> None:
-    """Fit a method for some steps, compiled on a GPU, and draw a few samples; prints what each part took."""
+    """Fit a method for some steps, compiled on a GPU, and draw a few samples; print the duration of each part."""
     method_name, task, steps, settings = STEPS[name]
     row = Row(name, "train", method_name, task, rows=16)
     with tempfile.TemporaryDirectory() as folder, arithmetic(device, "bf16"):
@@ -79,7 +79,7 @@ def fit(name: str, device: torch.device, *, small: bool) -> None:
 
 
 class Marks:
-    """When steps were done and when training loops began; nothing waits for the device before the end of a loop."""
+    """Times of steps and of the starts of training loops; nothing waits for the device before the end of a loop."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._begin = device, time.perf_counter()
@@ -124,7 +124,7 @@ class Marks:
 
 @contextlib.contextmanager
 def who_keeps() -> Iterator[None]:
-    """Where a silo finds its data kept, print what refers to it: tensors, and what refers to these, frames with their lines."""
+    """If a silo finds its data still referenced, print what refers to it: tensors and their referrers, frames with lines."""
     plain = LentSilo.close
 
     def close(silo: LentSilo, state: Any) -> None:
@@ -141,11 +141,11 @@ def who_keeps() -> Iterator[None]:
 
 
 def keepers(lent: list[Any], depth: int = 4) -> list[str]:
-    """Lines about what refers to tensors whose storage is among weak references to storages.
+    """Describe what refers to the tensors whose storages are among some weakly referenced storages.
 
     Args:
         lent: `StorageWeakRef`s.
-        depth: of referrers of referrers.
+        depth: how many levels of referrers to follow.
     """
     alive = {reference.cdata for reference in lent if not reference.expired()}
     tensors = [found for found in gc.get_objects() if isinstance(found, torch.Tensor) and _storage(found) in alive]
@@ -177,7 +177,7 @@ def _said(one: Any) -> str:
 
 
 def stop(device: torch.device, *, small: bool) -> bool:
-    """Whether runs end soon after they are asked to, in the first compilation and among their steps."""
+    """Whether runs end soon after they are asked to stop, in the first compilation and between steps."""
     words = ["run", "--method", "factored", "--task", "shapes3d-heavy", "--device", device.type, "--quiet", "--json", "--force"]
     words += ["--preset", "smoke", "--set", "budget.train_steps=100000"] if small else ["--preset", "paper"]
     ends = []
@@ -203,7 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fault", choices=[*STEPS, "stop"])
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--small", action="store_true", help="tiny sizes: shows that it runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, which only show that the script runs")
     asked = parser.parse_args()
     device = devices.resolve(asked.device)
     if asked.fault == "stop":

@@ -1,13 +1,13 @@
-"""A quarter of an hour on a GPU: which way is the fastest, what the board's rows cost, and the faults that are open there.
+"""Fifteen minutes of measurements on a GPU: the fastest way to compute, the costs of the board's rows, and the open faults.
 
-    python experiments/gpu/quarter_hour.py --out FOLDER                          as many steps as 13 minutes hold
-    python experiments/gpu/quarter_hour.py --out FOLDER                          again: goes on with what is left
+    python experiments/gpu/quarter_hour.py --out FOLDER                          as many steps as fit into 13 minutes
+    python experiments/gpu/quarter_hour.py --out FOLDER                          again: continues with the remaining steps
     python experiments/gpu/quarter_hour.py --dry-run                             lists the plan
     python experiments/gpu/quarter_hour.py --out FOLDER --device cpu --small     runs each step in tiny sizes, on a CPU
 
-Steps come most important first, each with a limit of its own; one that fails does not end the others.  FOLDER has a log and a
-result of each step, figures.jsonl (a line a measurement, `throughput.py`), profiles/ (`compbench profile`), records.tgz (runs of
-`rows`) and summary.md, all written as they come.  What the runs keep lies in FOLDER/home, and compiled code in FOLDER/compiled.
+Steps run in order of importance, each with its own time limit; a failed step does not stop the others.  FOLDER has a log and a
+result of each step, figures.jsonl (one line per measurement, `throughput.py`), profiles/ (`compbench profile`), records.tgz (runs
+of `rows`) and summary.md, all written as they come.  Files of the runs are in FOLDER/home, and compiled code in FOLDER/compiled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS = {
     "factored samples": ("harness", "whole", "bf16-norms", "eager"),
     "noise network": ("harness", "whole"),
 }
-"""Measurement (a row of `throughput.py`) -> the ways that it is tried in, the first being the harness's."""
+"""A map from a measurement (a row of `throughput.py`) to the ways in which it is computed; the first is the harness's."""
 
 FIRST = (
     ("factored", "harness"),
@@ -46,13 +46,13 @@ FIRST = (
     ("factored samples", "harness"),
     ("factored samples", "whole"),
 )
-"""What is measured before the faults; all other pairs come after the profiles."""
+"""Pairs of measurement and way that come before the faults; all other pairs come after the profiles."""
 
 MEASURE_SECONDS = {"autotuned": 150.0, "eager": 45.0}
-"""Limit of a measurement by its way; 90 for others, of which the first compilation takes up to a minute."""
+"""Time limit in seconds of a measurement, by its way; 90 for others, whose first compilation takes up to a minute."""
 
 FAULTS = {"cnn-decoder": 75.0, "scaffold": 100.0, "stop": 100.0, "fedprox": 90.0, "coind": 90.0}
-"""Open faults (`faults.py`), and the limit of each."""
+"""Open faults (`faults.py`), with the time limit in seconds of each."""
 
 PROFILED = (
     ("factored,mono", "shapes3d-heavy"),
@@ -72,9 +72,9 @@ SMALL_PROFILED = (("naive-ode", "gauss2d-fact-id"),)
 PROFILE_SECONDS = 240.0
 
 SMALL_SLACK = 6.0
-"""Limits in tiny sizes on a CPU, over those on a GPU: other work of the machine is in the way there."""
+"""Factor on the limits for tiny sizes on a CPU, where other work slows the steps down."""
 ROWS, ROWS_SECONDS = "rows", 540.0
-"""The last step, if time is left: what the board lacks of `mpi3d-medium`, fourteen runs side by side."""
+"""The last step, if time is left: the missing runs of `mpi3d-medium` on the board, fourteen at the same time."""
 
 
 def plan(device: str, out: Path, *, small: bool = False) -> list[Step]:
@@ -112,7 +112,7 @@ def plan(device: str, out: Path, *, small: bool = False) -> list[Step]:
 
 
 def measurement(row: str, way: str, device: str, out: Path, *, small: bool) -> Step:
-    """One row of `throughput.py` in one way."""
+    """The step that measures one row of `throughput.py` in one way."""
     words = ("--row", row, "--way", way, "--device", device, "--out", str(out / "figures.jsonl"))
     sizes = ("--tiny", "--each", "0.1") if small else ("--each", "6")
     name = f"{row}-{way}".replace(" ", "-")
@@ -125,13 +125,13 @@ def script(name: str, *words: str) -> tuple[str, ...]:
 
 
 def figures(path: Path) -> list[dict[str, Any]]:
-    """The measurements so far; the last one counts where a row was measured twice in a way."""
+    """The measurements so far; if a row was measured twice in a way, the last one counts."""
     lines = path.read_text().splitlines() if path.is_file() else []
     return list({(row["name"], row["way"]): row for row in map(json.loads, lines)}.values())
 
 
 def best(found: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """For each measurement, the way with the shortest step, among those that did what they say (compiled where asked)."""
+    """For each measurement, the way with the shortest step, among ways that worked as intended (compiled if requested)."""
     chosen: dict[str, Mapping[str, Any]] = {}
     for row in found:
         if "error" in row or row.get("compiled") == 0.0:
@@ -142,7 +142,7 @@ def best(found: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
 
 
 def summary(endings: Sequence[Ending], found: Sequence[Mapping[str, Any]]) -> str:
-    """What is known so far, as Markdown."""
+    """The results so far, as Markdown."""
     winners = best(found)
     lines = ["| measurement | way | ms a step | of the harness's | goal | first step, s | GiB | |", "|" + " --- |" * 8]
     harness = {row["name"]: row["ms_a_step"] for row in found if row["way"] == "harness" and "error" not in row}
@@ -162,17 +162,17 @@ def summary(endings: Sequence[Ending], found: Sequence[Mapping[str, Any]]) -> st
 
 
 def one_line(text: str, most: int = 120) -> str:
-    """The beginning of a message, as it may stand in a table."""
+    """The beginning of a message, as one line for a cell of a table."""
     return " ".join(text.split())[:most].replace("|", "\\|")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("quarter_hour"), help="folder of what is made and kept")
+    parser.add_argument("--out", type=Path, default=Path("quarter_hour"), help="folder of all results")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--minutes", type=float, default=13, help="of this call")
+    parser.add_argument("--minutes", type=float, default=13, help="minutes for this call")
     parser.add_argument("--only", default="", help="steps with one of these words in their names: profile,rows")
-    parser.add_argument("--small", action="store_true", help="tiny sizes: shows that each step runs")
+    parser.add_argument("--small", action="store_true", help="tiny sizes, which only show that each step runs")
     parser.add_argument("--dry-run", action="store_true", help="list the plan and what is done")
     asked = parser.parse_args()
     out = asked.out.resolve()

@@ -1,7 +1,7 @@
-"""Commands with limits, one after the other within a budget; what each found is written at once, and a second call goes on.
+"""Run commands with time limits one after the other within a budget; results are written at once, and a second call continues.
 
-In a folder, NAME.log has what a step printed and NAME.json how it ended: `ok`, `failed`, `too long` (its own limit) or `cut off`
-(the budget).  A step that is `ok`, `failed` or `too long` is not run again; one that was cut off is.
+In a folder, NAME.log has the output of a step, and NAME.json how it ended: `ok`, `failed`, `too long` (its own limit) or
+`cut off` (the budget).  Only steps that were cut off are run again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ROOT = Path(__file__).parents[2]
 GRACE_SECONDS = 20
 """Time between asking a step to stop and killing it, in which runs save checkpoints."""
 LEAST_SECONDS = 10
-"""A step is not begun with less time than this."""
+"""A step is not started if less time than this is left."""
 
 
 class Step(NamedTuple):
-    """A command: its name, the most seconds that it may take, and its words."""
+    """A command: its name, its time limit in seconds, and its words."""
 
     name: str
     seconds: float
@@ -60,15 +60,15 @@ def run_steps(
     after: Callable[[], object] = lambda: None,
     say: Callable[[str], object] = print,
 ) -> list[Ending]:
-    """Run what is left of some steps.
+    """Run the remaining ones of some steps.
 
     Args:
         steps: what to run, the most important first.
-        folder: where results lie.
-        seconds: for all of them.
-        environment: variables that the steps get besides ours.
+        folder: folder of the results.
+        seconds: time for all steps.
+        environment: environment variables that the steps get in addition to ours.
         after: called after each step.
-        say: takes a line for each step.
+        say: called with a line for each step.
 
     Returns:
         how each step ended, in this call or before; a step that was not begun is left out.
@@ -90,7 +90,7 @@ def run_steps(
 
 
 def run_step(step: Step, folder: Path, limit: float, environment: Mapping[str, str]) -> Ending:
-    """Run a command in a process group of its own and write down how it ended; one that has to be stopped may save first."""
+    """Run a command in its own process group and write down how it ended; a command that is stopped may save first."""
     begin = time.monotonic()
     with (folder / f"{step.name}.log").open("w") as log:
         try:
@@ -134,9 +134,9 @@ def written(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def shared_card() -> Iterator[bool]:
-    """NVIDIA's multi-process service around a block, where the driver has it: kernels of several processes run at once.
+    """Run NVIDIA's multi-process service during a block, if the driver has it, so that kernels of several processes run at once.
 
-    Yields whether it runs.  No setting of the card is changed.
+    Yields whether the service runs.  No setting of the card is changed.
     """
     control = shutil.which("nvidia-cuda-mps-control")
     started = bool(control) and subprocess.run([control, "-d"], check=False).returncode == 0
@@ -148,7 +148,7 @@ def shared_card() -> Iterator[bool]:
 
 
 def take_published(records: Path, published: Path = ROOT / "leaderboards" / "records") -> frozenset[str]:
-    """Put the published records where they are missing, so that a sweep does what the board lacks; their names."""
+    """Copy missing published records into a store, so that a sweep does only what the board lacks; return their names."""
     records.mkdir(parents=True, exist_ok=True)
     names = frozenset(path.name for path in published.glob("*.json"))
     for name in names:
@@ -158,7 +158,7 @@ def take_published(records: Path, published: Path = ROOT / "leaderboards" / "rec
 
 
 def pack(records: Path, target: Path, known: frozenset[str] = frozenset()) -> int:
-    """Records and their pictures, but for those of `known` names, as one archive, whole or not at all; how many files."""
+    """Write records and pictures, except those in `known`, to one archive, whole or not at all; return the number of files."""
     found = sorted(path for path in records.rglob("*") if path.is_file()) if records.is_dir() else []
     files = [path for path in found if path.name not in known]
     part = target.with_suffix(".part")

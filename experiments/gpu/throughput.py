@@ -1,10 +1,10 @@
-"""How fast the `paper` preset goes on a device, each way that the harness can take; one JSON line each.
+"""Measure the speed of the `paper` preset on a device, for each way of computing it; one JSON line per measurement.
 
     python experiments/gpu/throughput.py [--device cuda] [--seconds 400] [--out speed.jsonl] [--row NAME] [--way WAY] [--tiny]
 
-A way (`ways.py`) says how fits and samples are computed; the harness's is the default.  Training goes through the method's own
-`fit` on the task's own data and is stopped after some seconds; sampling through its own `sample`.  Rows come most important
-first, so that a limit cuts off what matters least.  `--tiny` runs anywhere.
+A way (`ways.py`) determines how fits and samples are computed; the default is the harness's.  Training calls the method's own
+`fit` on the task's own data and is stopped after some seconds; sampling calls its own `sample`.  Rows are in order of importance,
+so that a limit cuts off the least important ones.  `--tiny` runs anywhere.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from whole_step import captured
 
 REGISTRY = Registry()
 STEPS = {"train": 10**5, "many": 3000, "silos": 3000, "sample": 1, "distances": 1, "host distances": 1}
-"""Steps of a fit; where many networks are trained at once, all rows of their batches are drawn before the first."""
+"""Number of steps of a fit; if many networks are trained at once, all rows of their batches are drawn before the first step."""
 
 FEATURES = 256
-"""Numbers of a judge's features, of which distances are taken."""
+"""Dimension of the random features between which distances are computed."""
 
 WINDOW = 10
-"""Steps between looks at the clock, at each of which the device is waited for."""
+"""Number of steps between readings of the clock; each reading waits for the device."""
 
 
 class Row(NamedTuple):
-    """What is measured: `kind` is train, sample, many (networks at once), silos (at once), or distances of samples, on the device
-    or the host; `goal_ms` a step is what an H100 should reach.  `rows` are those of a request; samples of each side of
-    distances; networks or silos, where many are trained at once.
+    """A measurement.  `kind` is train, sample, many (networks at once), silos (at once), or distances of samples, on the device
+    or the host; `goal_ms` is the number of milliseconds per step that an H100 should reach.  `rows` is the number of rows of a
+    request, of samples on each side of distances, or of networks or silos that are trained at once.
     """
 
     name: str
@@ -103,7 +103,7 @@ ROWS = [
 
 
 def problem_of(row: Row, device: torch.device, home: Path, *, preset: Presets = "paper", steps: int = 0) -> Problem:
-    """The problem of a row's task, with so many training steps, or the row's."""
+    """The problem of a row's task, with `steps` training steps, or the row's number if it is 0."""
     task = REGISTRY.load("tasks", row.task)
     budget = task.budgets[preset].model_copy(update={"checkpoint_seconds": 1e9, "train_steps": steps or STEPS[row.kind]})
     precision = "bf16" if row.precision == "bf16" else "fp32"
@@ -121,13 +121,13 @@ def context(row: Row, device: torch.device) -> Context:
 
 
 def train(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
-    """Median seconds of a step in windows, and of the first, which compiles."""
+    """Median seconds per step over windows, and seconds of the first step, which compiles."""
     method = REGISTRY.load("methods", row.method)
     return watched(row, problem, device, seconds, lambda ctx: method.fit(method.settings(), problem, ctx))
 
 
 def train_together(row: Row, problem: Problem, device: torch.device, seconds: float) -> dict[str, Any]:
-    """The same of many networks of one task, each with all of its data, in one step."""
+    """The same for many networks of one task, each with all of the data, in one step."""
     silos, generators = [problem.federation.pooled()] * row.rows, [torch.Generator().manual_seed(k) for k in range(row.rows)]
     method = REGISTRY.load("methods", row.method)
 
@@ -149,8 +149,8 @@ def train_together(row: Row, problem: Problem, device: torch.device, seconds: fl
 def watched(
     row: Row, problem: Problem, device: torch.device, seconds: float, work: Callable[[Context], object]
 ) -> dict[str, Any]:
-    """Median seconds of a step of some work that tells its progress, in windows, and of the first step; `compiled` is 0 where a
-    warning said that the network runs without compilation.
+    """Median seconds per step, over windows, of work that reports its progress, and seconds of the first step; `compiled` is 0
+    if a warning said that the network runs without compilation.
     """
     ctx = context(row, device)
     begin, marks = time.perf_counter(), []
@@ -174,7 +174,7 @@ def watched(
 
 
 def sample(row: Row, problem: Problem, device: torch.device, seconds: float, *, whole: bool = False) -> dict[str, Any]:
-    """Median seconds of a request after a warm-up, of an untrained model; `whole`: as one CUDA graph, if it can be one."""
+    """Median seconds of a request to an untrained model, after a warm-up; with `whole`, as one CUDA graph if possible."""
     method = REGISTRY.load("methods", row.method)
     settings, ctx = method.settings(), context(row, device)
     model = method.fit(settings, problem, ctx) if method.oracle else method.build(settings, problem).to(device).eval()
@@ -216,7 +216,7 @@ def distances(row: Row, problem: Problem, device: torch.device, seconds: float) 
 
 
 CAPTURED = frozenset({"factored samples"})
-"""Rows whose requests draw nothing and never wait, so that a graph can hold one."""
+"""Rows whose requests draw no random numbers and never wait for the device, so that a graph can capture them."""
 
 MEASURES = {"distances": distances, "host distances": distances} | {
     "train": train,
@@ -227,7 +227,7 @@ MEASURES = {"distances": distances, "host distances": distances} | {
 
 
 def measured(row: Row, device: torch.device, folder: Path, way: Way, *, tiny: bool, seconds: float) -> dict[str, Any]:
-    """What a row takes in a way; `tiny`: at the smoke preset."""
+    """The measurement of a row in a way; with `tiny`, at the smoke preset."""
     devices.set_up(device, row.precision)
     row = row._replace(compile=row.compile and way is not Way.EAGER)
     problem = problem_of(row, device, folder, preset="smoke" if tiny else "paper")
@@ -238,7 +238,7 @@ def measured(row: Row, device: torch.device, folder: Path, way: Way, *, tiny: bo
 
 
 def kernels(problem: Problem, device: torch.device, path: Path) -> None:
-    """The table of where the device's time goes in some steps of `factored`."""
+    """Write a table of the device time by kernel in some steps of `factored`."""
     from torch.profiler import profile
 
     with profile() as found:
@@ -251,13 +251,13 @@ def kernels(problem: Problem, device: torch.device, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=400, help="for all rows together")
-    parser.add_argument("--each", type=float, default=6, help="seconds that a row is watched for")
-    parser.add_argument("--only", default="", help="rows with this in their name")
-    parser.add_argument("--row", default="", help="the row of this name alone")
-    parser.add_argument("--way", default="harness", choices=[way.label for way in Way], help="how it is computed")
-    parser.add_argument("--out", type=Path, help="file that lines are added to")
-    parser.add_argument("--tiny", action="store_true", help="the smoke preset and 8 samples: shows that all rows run")
+    parser.add_argument("--seconds", type=float, default=400, help="seconds for all rows together")
+    parser.add_argument("--each", type=float, default=6, help="seconds for which a row is measured")
+    parser.add_argument("--only", default="", help="only rows whose names contain this text")
+    parser.add_argument("--row", default="", help="only the row of this name")
+    parser.add_argument("--way", default="harness", choices=[way.label for way in Way], help="way of computing fits and samples")
+    parser.add_argument("--out", type=Path, help="file to which lines are appended")
+    parser.add_argument("--tiny", action="store_true", help="the smoke preset and 8 samples, which only show that all rows run")
     asked = parser.parse_args()
     device, begin, failed = devices.resolve(asked.device), time.monotonic(), False
     with tempfile.TemporaryDirectory() as folder:
@@ -277,7 +277,7 @@ def main() -> None:
                 if row is ROWS[0] and asked.out and device.type == "cuda":
                     with applied(Way.named(asked.way), device):
                         kernels(problem_of(row, device, Path(folder)), device, asked.out.with_name(f"kernels-{asked.way}.txt"))
-            except Exception as error:  # a row that fails must not take the others with it
+            except Exception as error:  # a failed row must not stop the others
                 traceback.print_exc()
                 failed = True
                 facts["error"] = f"{type(error).__name__}: {error}"[:500]

@@ -1,6 +1,6 @@
-"""Ways to compute a fit or a request on a GPU, side by side: what the harness does, and what may be faster.
+"""Ways to compute a fit or a request on a GPU: the harness's way, and ways that may be faster.
 
-The harness takes `Way.HARNESS`.  Another way becomes the harness's once a GPU has shown that it is the best
+The harness uses `Way.HARNESS`.  Another way replaces it once measurements on a GPU show that it is the best
 (`python experiments/gpu/quarter_hour.py`, docs/gpu.md).
 """
 
@@ -27,11 +27,11 @@ from compbench.system.gpu_layout import layout_kept
 
 
 class Choices(NamedTuple):
-    """What a way chooses.
+    """The choices that define a way.
 
     Attributes:
-        layout: group norm of images: "torch"'s own, which loses channels-last, or ours, which gives "fp32" or "bf16".
-        step: what is one CUDA graph: each compiled network, or the whole step (of a fit) or request (of a sampler).
+        layout: group norm of images: "torch" is torch's own, which loses channels-last; "fp32" and "bf16" are outputs of ours.
+        step: the unit of a CUDA graph: each compiled network, or the whole step (of a fit) or request (of a sampler).
         how: options of `torch.compile` on a GPU; None compiles nothing.
     """
 
@@ -58,16 +58,16 @@ class Way(Enum):
 
     @classmethod
     def named(cls, label: str) -> Way:
-        """The way of a label.  Raises KeyError for any other word."""
+        """The way with a label.  Raises KeyError if there is none."""
         return {way.label: way for way in cls}[label]
 
 
 @contextmanager
 def applied(way: Way, device: torch.device) -> Iterator[None]:
-    """Compute fits and samples in a way while it is entered.
+    """Compute fits and samples in a way while the block runs.
 
-    On a CPU networks are compiled as everywhere on a CPU, so that each way can be tried without a GPU.  Whole steps are those of
-    training loops, and of swarms of noise networks.
+    On a CPU networks are compiled as usual on a CPU, so that each way can be tried without a GPU.  Whole steps are those of
+    training loops and of swarms of noise networks.
     """
     choices = way.value
     how = compilation.HOW["cpu"] if device.type == "cpu" or choices.how is None else choices.how
@@ -83,6 +83,6 @@ def applied(way: Way, device: torch.device) -> Iterator[None]:
 
 
 def modules_that_train() -> list[Any]:
-    """Modules of ours, methods among them, that call `compbench.flow.train.train` by its name."""
+    """Our modules, including methods, that call `compbench.flow.train.train` by its name."""
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("compbench") and name != train.__module__]
     return [module for module in ours if getattr(module, "train", None) is train]

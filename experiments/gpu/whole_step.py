@@ -1,10 +1,11 @@
 """The whole training step of one network, from its batch to the moving average, as one captured graph.
 
-    batch -> loss -> backward -> clip -> AdamW -> mean,    all that changes from step to step in a table on the device
+    batch -> loss -> backward -> clip -> AdamW -> mean,    with all that changes from step to step in a table on the device
 
-`train_whole` takes what `compbench.flow.train.train` takes and ends where it ends, up to rounding: a GPU takes rates as fp32.
-Batches are drawn ahead, some steps at once, and noise comes from a generator that the graph advances, so the host launches one
-graph a step.  There are no checkpoints: it is for measuring (`ways.py`).  On a CPU the same step runs uncaptured.
+`train_whole` has the same arguments and results as `compbench.flow.train.train`, up to rounding: a GPU takes rates as fp32.
+Batches are drawn ahead for several steps, and noise comes from a generator that the graph advances, so the host launches one
+graph per step.  There are no checkpoints, because this is only for measurements (`ways.py`).  On a CPU the same step runs
+uncaptured.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from compbench.api.interfaces import Budget
 
 AHEAD = 16
-"""Number of batches that are drawn at once on a GPU.  On a CPU, where batches and noise have one generator, it is one."""
+"""Number of batches that are drawn at once on a GPU; it is one on a CPU, where batches and noise share a generator."""
 
 WARM_UP = 3
-"""Number of steps that run before the capture: in them networks are compiled and the optimiser makes its moments."""
+"""Number of steps before the capture; during these, networks are compiled and the optimiser allocates its moments."""
 
 RATES = {"cpu": torch.float64, "cuda": torch.float32}
-"""Type of the learning rate: as exact as the plain step's on a CPU; a GPU's fused optimiser takes fp32 alone."""
+"""Type of the learning rate: on a CPU as exact as in the plain step; a GPU's fused optimiser accepts only fp32."""
 
 
 def train_whole(
@@ -49,16 +50,16 @@ def train_whole(
     fast: bool = True,
     twice: bool = False,
 ) -> nn.Module:
-    """Fit a network in place and leave the moving average of its weights in it, as `train` does.
+    """Fit a network in place and leave the moving average of its weights in the network, as `train` does.
 
     Args:
         net, loss, silo, budget, ctx, weight_decay, twice: as `train` takes them.
-        fast: False is left to `train`, whose plain reference it is.
+        fast: if False, `train` does the fit in its plain reference form.
         how: options of `torch.compile` for the network; they must not ask for CUDA graphs, which are captured here.
 
     Raises:
         Cancelled: the run was asked to stop.
-        CompbenchError: the loss is not finite, naming the step.
+        CompbenchError: the loss is not finite; the message names the step.
     """
     if not fast:
         return train(net, loss, silo, budget, ctx, weight_decay=weight_decay, fast=False)
@@ -78,10 +79,10 @@ def train_whole(
 
 
 class Captured:
-    """A step that is called again and again.  On a GPU the first run as they are, the next is captured, the rest replay it.
+    """A step that is called many times.  On a GPU the first calls run uncaptured, the next one is captured, the rest replay it.
 
     Args:
-        advance: changes a state in place; it draws from the generator alone and does not wait for the device.
+        advance: changes a state in place; it draws only from the generator and does not wait for the device.
     """
 
     def __init__(self, advance: Callable[[], None], generator: torch.Generator, device: torch.device) -> None:
@@ -107,7 +108,7 @@ class Captured:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Run on a stream of its own, as what is about to be captured must."""
+    """Run the block on a separate stream, as work before a capture must."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -116,16 +117,16 @@ def aside() -> Iterator[None]:
 
 
 class WholeStep:
-    """Steps of a trainer's network; call it with 0, 1, 2, ... in turn.
+    """Training steps of a trainer's network; call it with 0, 1, 2, ... in order.
 
     Args:
         trainer: weights, optimiser, average and generators, as `train` has them.
         velocity: its network, compiled or not.
-        loss: (network, batch, generator) -> scalar.  What it reads on the host is read once, except a `Ramp` of the silo.
-        silo: where batches come from.
+        loss: (network, batch, generator) -> scalar.  Values read on the host are read only once, except a `Ramp` of the silo.
+        silo: source of the batches.
 
     Attributes:
-        losses: of the last steps, that of step s at s % LOSS_WINDOW.
+        losses: losses of the last steps; that of step s is at s % LOSS_WINDOW.
     """
 
     def __init__(self, trainer: _Trainer, velocity: Callable[..., Any], loss: Loss, silo: Silo) -> None:
@@ -135,7 +136,7 @@ class WholeStep:
         self._place = torch.zeros(1, dtype=torch.long, device=device)  # the step's number
         self._rate = torch.zeros((), dtype=self._schedule.dtype, device=device)
         self._ahead = AHEAD if device.type == "cuda" else 1
-        self._drawn: Any = None  # the batches ahead, of tensors (AHEAD, B, ...)
+        self._drawn: Any = None  # the next batches, as tensors (AHEAD, B, ...)
         self._taken = Captured(self.advance, trainer.generator, device)
         self.losses = torch.zeros(LOSS_WINDOW, device=device)
         for group in trainer.optimiser.param_groups:
@@ -144,13 +145,13 @@ class WholeStep:
             silo.on_device = torch.zeros((), device=device)  # type: ignore[attr-defined]
 
     def __call__(self, step: int) -> None:
-        """Take a step: draw the next batches where none is left, and advance."""
+        """Take a step: draw the next batches if none is left, and advance."""
         if step % self._ahead == 0:
             self._draw(min(self._ahead, self._trainer.budget.train_steps - step))
         self._taken()
 
     def _draw(self, count: int) -> None:
-        """Draw the next batches; the memory that they lie in stays the same, as a graph reads it."""
+        """Draw the next batches into the same memory, because a graph reads it."""
         size, generator = self._trainer.budget.batch_size, self._trainer.ctx.generator
         for number in range(count):
             batch = self._silo.batch(size, generator)
@@ -161,7 +162,7 @@ class WholeStep:
                 kept[number].copy_(part)
 
     def advance(self) -> None:
-        """One step on the batch and the row of the schedule whose number stands on the device.  Nothing here waits for it."""
+        """One step on the batch and the schedule's row whose number is stored on the device; it never waits for the device."""
         trainer, budget = self._trainer, self._trainer.budget
         rate, moved, share = self._schedule.index_select(0, self._place)[0].unbind()
         self._rate.copy_(rate)
@@ -184,7 +185,7 @@ class WholeStep:
 
 
 def schedule(budget: Budget, silo: object) -> Tensor:
-    """What changes from step to step, (steps, 3): learning rate, 1 - EMA decay, share of a penalty's weight (of a `Ramp`)."""
+    """Values that change from step to step, (steps, 3): learning rate, 1 - EMA decay, share of a penalty's weight (`Ramp`)."""
     steps = silo._num_steps if isinstance(silo, Ramp) else 0
     return torch.tensor(
         [
@@ -197,7 +198,7 @@ def schedule(budget: Budget, silo: object) -> Tensor:
 
 @contextmanager
 def ramps_on_device() -> Iterator[None]:
-    """While it is entered, a `Ramp` that a whole step reads tells its share as a tensor, which a graph can follow."""
+    """While the block runs, a `Ramp` that a whole step reads returns its share as a tensor, which a graph can read."""
     plain = Ramp.share
     with mock.patch.object(Ramp, "share", lambda ramp: ramp.on_device if hasattr(ramp, "on_device") else plain(ramp)):
         yield
@@ -224,7 +225,7 @@ def captured(answer: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 
 def _channels_at_the_end(part: Tensor) -> Tensor:
-    """Images (B, C, H, W) as (B, H, W, C); what is kept in that shape is channels-last as an image."""
+    """Images (B, C, H, W) as (B, H, W, C), so that the memory is channels-last for images."""
     return part.permute(0, 2, 3, 1) if part.ndim == 4 else part
 
 

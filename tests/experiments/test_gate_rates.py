@@ -81,6 +81,6 @@ def test_a_measurement_that_is_stopped_leaves_no_worktree_and_no_folder(number: 
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said == b"stopped; the same call goes on\n"
+    assert said == b"stopped; run the same command again to continue\n"
     assert len(git("worktree", "list").splitlines()) == 1
     assert list(scratch.iterdir()) == []

@@ -55,7 +55,7 @@ def test_within_tasks_a_difference_between_tasks_does_not_count() -> None:
 
 def test_too_few_records_are_said_in_one_line() -> None:
     with pytest.raises(
-        CompbenchError, match=f"9 pairs of method and task have a structure and a share, a correlation takes {FEWEST}"
+        CompbenchError, match=f"9 pairs of method and task have a structure and a share, but a correlation needs {FEWEST}"
     ):
         correlation(points(found([0.1 * k for k in range(9)]), r2))
     with pytest.raises(CompbenchError, match="no correlation"):
