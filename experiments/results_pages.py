@@ -46,7 +46,7 @@ MAPS_READ = (
 )
 SIDE_READ = (
     "A cell has a mean over seeds, or a value for each seed. If a heading names several scores, a cell has them in this order. "
-    "A dash stands for a distance in another judge's features, which cannot be compared. *FD* is the Frechet distance in a "
+    "A dash marks a distance in another judge's features, which cannot be compared. *FD* is the Frechet distance in a "
     "judge's features; it is pooled over all combinations, so it says nothing about composition."
 )
 MOST_MAPS, MOST_CELLS = 4, 100

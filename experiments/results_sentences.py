@@ -103,7 +103,7 @@ def additive(known: Known) -> str:
     return (
         f" {code('additive')}, which learns nothing, has {listed([entry.score for entry, _ in own])} there, and "
         f"{listed([f'{count} of {len(answer.competing) - 1}' for count, (_, answer) in zip(beaten, own, strict=True)])} other "
-        "methods have no more."
+        "methods do not exceed it."
     )
 
 
@@ -202,7 +202,7 @@ def silos(known: Known) -> str:
     cheap, dear = digits.cheapest, max(digits.best, key=lambda entry: entry.cost or 0.0)
     cost = f"; the cheapest takes {cheap.cost_words}" if cheap else ""
     if cheap and dear is not cheap:
-        cost += f", the dearest {dear.cost_words}"
+        cost += f", the most expensive {dear.cost_words}"
     return (
         f"With digits in ten silos {named(ranked(digits))} may be best ({digits.best[0].score}{cost}). With points in two silos "
         f"{named(ranked(points))} may be best ({points.best[0].score}; real data {points.real})."

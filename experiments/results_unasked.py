@@ -109,13 +109,13 @@ def structured(runs: Sequence[Run]) -> str:
                 told += [name] if within and one.low * one.high > 0 else []
     except CompbenchError:
         return ""
-    verdict = f"Within tasks, {' and '.join(told)} tells who composes." if told else "Within tasks, neither tells who composes."
+    verdict = f"Within tasks, {' and '.join(told)} predicts it." if told else "Within tasks, neither predicts it."
     said = (
         "The structure of a trained network is measured on seen cells alone ([how](../hidden_structure.md)), and compared with "
         f"the share attained on held-out cells. {verdict} The correlation is Spearman's, and its interval is a bootstrap over "
         "pairs of method and task."
     )
-    return "\n\n".join(["## Does structure tell who composes?", said, rows(table), f"![structure and share]({FIGURE})"])
+    return "\n\n".join(["## Does structure predict composition?", said, rows(table), f"![structure and share]({FIGURE})"])
 
 
 def _span(one: Correlation) -> str:

@@ -274,7 +274,7 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
         used_table(entry.name),
         "## Settings",
         table(("setting", "default, type, bounds, meaning"), settings) if settings else "None.",
-        "## Where it stands",
+        "## Its scores",
         table(("task", "preset", "settings", "score", "mean"), standing) if standing else "No published records yet.",
         "## Runs on",
         own.runs_on,
@@ -292,7 +292,7 @@ def reproduced_table(method: str, text: str) -> str:
     """Each number that a paper prints for a method, or that the method's paper plots: theirs, ours, and the command."""
     rows = method_tables.reproduced(method, text, methods())
     if not rows:
-        return "No figure of its paper can be reproduced here: no task of ours is that paper's, or the method is no paper's."
+        return "No figure of its paper can be reproduced here: no task of ours is that paper's, or the method is from no paper."
     note = "Ours has our data and budgets, and the preset in brackets: see the task's page for what differs."
     return note + "\n\n" + table(("where", "task", "metric", "theirs", "ours", "command"), rows)
 

@@ -1,4 +1,4 @@
-// The page: filters and search, the matrix of methods by families, a panel a task, a panel a method.  The address keeps the state.
+// The page: filters and search, the matrix of methods by families, one panel per task, one per method.  The address keeps the state.
 const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests, STATES = data.states, BEST = STATES.best;
 const EMPTY = {tab: "", preset: "", family: "", source: "", task: "", method: "", q: ""};
 let chosen = {...EMPTY};
@@ -43,7 +43,7 @@ function ordered(rows, state, valueOf) {
   });
 }
 
-// What was asked for is in sight after a choice, wherever the reader was.
+// After a choice the page scrolls to the chosen panel.
 function reveal() { if (scrollY > $("main").offsetTop) scrollTo({top: $("main").offsetTop - 60}); }
 
 function coverage(shownMethod, fits) {
@@ -79,7 +79,7 @@ function columnsOf(board) {
   const primary = all.find(c => c.primary), twin = primary && all.find(c => c.key === primary.key.replace(/^(heldout|all)_/, "seen_") && c !== primary);
   const timed = board.rows.some(row => row.timing?.samples[0] != null);
   const usual = new Set([primary?.key, twin?.key, "trainFlops", timed ? "samples" : "sampleFlops", "parameters"].filter(Boolean));
-  // The papers' own figures are often of a score of their own: it stands beside ours.
+  // The papers often report another score than ours: it has a column next to ours.
   const papers = board.papers || [], filled = c => c.position !== undefined && papers.some(p => p.cells[c.position]);
   if (papers.length && !all.some(c => usual.has(c.key) && filled(c))) usual.add(all.find(filled)?.key);
   return {all, shown: all.filter(c => picked.get(c.key) ?? usual.has(c.key)), usual};
@@ -178,7 +178,7 @@ function lattices(board, facts, rows) {
   return make("div", {class: "heat"}, choose, lattice(facts, row));
 }
 const cited = facts => !facts.citation ? [] : facts.paper?.[2] ? [make("a", {href: facts.paper[2], rel: "noreferrer"}, facts.citation), "."] : [`${facts.citation}.`];
-// Two methods' samples side by side: the reader looks before he reads.
+// Two methods' samples side by side, above their numbers.
 const places = (board, shown) => { const rank = p => board.rows.findIndex(r => r.method === p.method); return [...shown].sort((a, b) => rank(a) - rank(b)); };
 function pair(board, shown) {
   const state = side => `pair ${side} ${board.id}`, sorted = places(board, shown);
@@ -208,7 +208,7 @@ function standing(board) {
   if (first.length) return `${scored(first[0])}${first.length > 1 ? `, ${first.length - 1} more may be best` : ""}`;
   return board.ranks === false ? "does not rank at this preset" : "unranked";
 }
-// Someone's first runs are opened at once; a board of many rows is to be looked through.
+// A board of few rows opens all of them; on a board of many rows the reader opens what he wants.
 const FEW = 10;
 function taskPanels(matches) {
   const few = boards.reduce((sum, board) => sum + board.rows.length, 0) < FEW;

@@ -250,7 +250,7 @@ def _aside(own: Sequence[Record]) -> list[str]:
     if any(one.pooled_silos for one in own):
         found.append(in_one_place(pooled_steps(own)))
     if any(one.samples_only for one in own):
-        found.append("samples only: its training was not seen")
+        found.append("samples only: compbench did not see its training")
     return found
 
 

@@ -191,7 +191,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         why = "trained on other data too" if row.training == "external" else "an oracle"
         why = "ignores the request" if row.ignores_request else why
         why = in_one_place(row.pooled_steps) if row.pooled else why
-        why = "its training was not seen" if row.level == SAMPLES_ONLY else why
+        why = "compbench did not see its training" if row.level == SAMPLES_ONLY else why
         found.append(f"{reference(row)}: {why}; does not compete")
     if row.beyond:
         found.append(beyond(row))
@@ -215,7 +215,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         found.append(older(row.older))
     if row.other_judge:
         found.append(
-            f"another judge's features, comparable only as multiples of real data's: seed {', '.join(map(str, row.other_judge))}"
+            f"another judge's features, comparable only as multiples of real data: seed {', '.join(map(str, row.other_judge))}"
         )
     if len(row.threads) > 1:
         found.append(f"runs with {' and '.join(map(str, row.threads))} threads")

@@ -64,7 +64,7 @@ QUESTIONS = (
         (("glyph-light", "¼ of pairs unseen"), ("glyph-heavy", "¾ unseen, of four factors")),
         "letters",
     ),
-    Asked("Sprites", "A shape turned as it never was.", (("dsprites-light", ""),), "sprites"),
+    Asked("Sprites", "A shape in an orientation new to it.", (("dsprites-light", ""),), "sprites"),
     Asked(
         "Plane: target near",
         "Two changes of a cloud of points. Together they stay within the training data.",
@@ -79,20 +79,20 @@ QUESTIONS = (
     ),
     Asked(
         "Moving bump",
-        "A bump at a place that had none.",
+        "A bump at a new place.",
         (("bump-center", "centre unseen"), ("bump-corner", "corner unseen")),
         "bump",
     ),
     Asked(
         "Digits in ten silos",
-        "Ten sites keep their images. A digit in a colour that no site has it in.",
+        "Ten sites keep their images. A digit in a colour that it has at no site.",
         (("cmnist-noniid", ""),),
         "digits",
     ),
-    Asked("Points in two silos", "Two sites keep their points. The corner that neither has.", (("blobs-noniid", ""),), "blobs"),
+    Asked("Points in two silos", "Two sites keep their points. The corner that both lack.", (("blobs-noniid", ""),), "blobs"),
     Asked(
         "Plans in two silos",
-        "Two sites keep their robot data. A diagonal move that neither has.",
+        "Two sites keep their robot data. A diagonal move that both lack.",
         (("planning-noniid", ""),),
         "plans",
     ),

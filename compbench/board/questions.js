@@ -1,4 +1,4 @@
-// The first screen: a card a question, a forest plot a task, the matrix of methods by tasks.  All values come from the records' view.
+// The first screen: one card per question, one forest plot per task, the matrix of methods by tasks.  All values come from the records' view.
 // Methods listed on a card of one task, of two, and of more; in a plot; and cards above a glossary.
 const SHOWN = 5, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 6, CARDS = 8;
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";

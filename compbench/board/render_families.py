@@ -25,7 +25,7 @@ PREAMBLE = """Each number is the mean *share attained* over a family's tasks: 0 
 request, 1 that of real data (distances by their logarithm); then its interval, and the ranks that the comparisons
 leave open. Bold is what may be best: no other method is significantly better. A method is ranked over a family only
 if it ran all of its tasks at default settings, with two seeds or more; a failed run counts as the worst run of its
-task, at most 0, and a place without a run is blank.
+task, at most 0, and a cell without runs is blank.
 """
 
 

@@ -26,7 +26,7 @@ Made by `compbench board` from records; do not edit. `index.html` draws, sorts a
 `rows.csv` what each row costs, `families.csv` the families, `tasks.csv` how well each task separates methods.
 
 A method *may be best* unless another is shown to be better, over the whole table at 5 %. Scores are means over seeds ± sample
-standard deviation; after the slash stands the score of real data (for a distance, that between two real samples). The cost is
+standard deviation; after the slash is the score of real data (for a distance, that between two real samples). The cost is
 that of training and of 10,000 samples. *Reference* rows do not compete; *paper* rows are the papers' own figures: official data,
 their protocol, their judge.
 """

@@ -27,7 +27,7 @@ def to_svg(rows: Sequence[BoardRow]) -> str:
     legend = (
         f'<rect x="8" y="8" width="12" height="12" fill="{INFERENCE}"/><text x="26" y="18">error with exact scores '
         f'(inference-time approximation)</text><rect x="350" y="8" width="12" height="12" fill="{ESTIMATION}"/>'
-        f'<text x="368" y="18">what estimating the scores adds; hatched if it takes away</text>'
+        f'<text x="368" y="18">error that estimated scores add; hatched if they reduce it</text>'
         f'<line x1="730" x2="730" y1="6" y2="22" stroke="{FLOOR}" stroke-dasharray="3 2"/><text x="738" y="18">real data</text>'
     )
     return (

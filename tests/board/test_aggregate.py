@@ -169,7 +169,7 @@ def test_samples_of_which_no_training_was_seen_stand_apart_and_say_so() -> None:
     own, theirs = rows([*seeds("factored", 0.2, 0.3), *seeds("theirs", 0.9, 0.95, more={"samples_only": True})])
     assert (own.level, own.rank) == ("self-reported", (1, 1, 1, 1))
     assert (theirs.kind, theirs.level, theirs.rank) == ("reference", "samples only", None)
-    assert notation.notes(theirs)[0] == "samples only: its training was not seen; does not compete"
+    assert notation.notes(theirs)[0] == "samples only: compbench did not see its training; does not compete"
 
 
 def test_lower_is_better_where_the_primary_score_says_so() -> None:
