@@ -215,7 +215,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         found.append(older(row.older))
     if row.other_judge:
         found.append(
-            f"another judge's features, comparable only as multiples of real data: seed {', '.join(map(str, row.other_judge))}"
+            f"another judge's features, comparable only as multiples of real data's: seed {', '.join(map(str, row.other_judge))}"
         )
     if len(row.threads) > 1:
         found.append(f"runs with {' and '.join(map(str, row.threads))} threads")
