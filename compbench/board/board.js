@@ -1,5 +1,6 @@
 // The page: filters and search, the matrix of methods by families, one panel per task, one per method.  The address keeps the state.
 const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests, STATES = data.states, BEST = STATES.best;
+for (const board of boards) for (const row of board.rows) row.board = board;
 const EMPTY = {tab: "", preset: "", family: "", source: "", task: "", method: "", q: ""};
 let chosen = {...EMPTY};
 const opened = new Set(), closed = new Set(), unfolded = new Set(), sorts = new Map(), picked = new Map();
@@ -96,7 +97,7 @@ const pictured = task => OWN_PICTURES[task.split("-")[0]] || "Samples: real abov
 function scoreCell(column, row) {
   const cell = row.cells[column.position];
   if (!cell) return make("td");
-  if (cell.length === 1) return make("td", {title: cell[0]}, "n/a", make("small", {}, "see below"));
+  if (cell.length === 1) return make("td", {title: row.board.reasons[cell[0]]}, "n/a", make("small", {}, "see below"));
   const [, text, spread, ceiling, floor, seeds] = cell, span = column.primary && row.span ? row.span : spread ? `± ${spread}` : "";
   return make("td", {title: plural(seeds, "seed")}, make(column.primary ? "b" : "span", {}, text), make("small", {}, [span, ceiling !== null ? `real ${ceiling < 10 ? ceiling.toFixed(3) : ceiling.toPrecision(3)}` : floor ? `real ${floor}` : ""].filter(Boolean).join(" · ")));
 }

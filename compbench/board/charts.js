@@ -114,8 +114,8 @@ function forestAxis(rows, primary) {
   return {low: Math.min(least, ...ends), high: Math.max(most, ...ends), ceiling};
 }
 
-// Percent of right samples by cell, "0,3" for the cell [0, 3].
-const heatOf = row => new Map((row?.heat || "").split(" ").filter(Boolean).map(part => part.split(":")).map(([cell, percent]) => [cell, Number(percent)]));
+// Percent of right samples by cell, "0,3" for the cell [0, 3]; a row's numbers are in the order of its board's places.
+const heatOf = row => new Map((row?.heat || "-").split(" ").map((percent, i) => [row?.board.places[i], Number(percent)]).filter(([cell, percent]) => cell !== undefined && !Number.isNaN(percent)));
 // Cells of the factors that the holdout is about: seen, and held out; with a row, coloured by its share of right samples.
 function lattice(facts, row) {
   const [first, second] = facts.factors, rows = second ? first[1] : 1, columns = second ? second[1] : first[1];

@@ -220,6 +220,8 @@ def _board(
     shown = [column for column in known if not column.reason]
     title = heading(section, among).split(", ")[0]
     cells: dict[tuple[tuple[int, ...], ...], int] = {}
+    places = list(dict.fromkeys(cell for row in rows for cell in _heat(row)))
+    reasons: dict[str, int] = {}
     kept = [
         {
             "method": method,
@@ -242,7 +244,9 @@ def _board(
         "version": section.task_version,
         "columns": [_column(column) for column in shown],
         "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
-        "rows": [_row(row, shown) for row in rows],
+        "rows": [_row(row, shown, places, reasons) for row in rows],
+        "places": places,
+        "reasons": list(reasons),
         "papers": [_paper(name, own, shown) for name, own in papers.items()],
         "pictures": kept,
         "cells": [[list(cell) for cell in own] for own in cells],
@@ -268,7 +272,8 @@ def _column(column: Column) -> dict[str, Json]:
     }
 
 
-def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
+def _row(row: BoardRow, shown: Sequence[Column], places: Sequence[str], reasons: dict[str, int]) -> dict[str, Json]:
+    """A row; `places` are the cells of its heat, and `reasons` counts the reasons for missing scores."""
     primary = row.scores.get(row.primary)
     span = primary.interval if primary else None
     return {
@@ -281,7 +286,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
         "range": open_ranks(row.rank),
         "seeds": len(row.seeds),
         "runs": sum(row.statuses.values()),
-        "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key)) for c in shown],
+        "cells": [_cell(row.scores.get(c.key), row.unavailable.get(c.key), reasons) for c in shown],
         "state": state(row) if row.kind != "ablation" else "ablation",
         "interval": [_short(span.low), _short(span.high)] if span else None,
         "span": f"{number(span.low)} to {number(span.high)}" if span else "",
@@ -294,7 +299,7 @@ def _row(row: BoardRow, shown: Sequence[Column]) -> dict[str, Json]:
         "statuses": row.statuses,
         "notes": list(notes(row)),
         "beyond": beyond(row) if row.beyond else "",
-        "heat": _heat(row),
+        "heat": " ".join(heat.get(cell, "-") for cell in places) if (heat := _heat(row)) else "",
         "tag": reference(row) if row.kind == "reference" else "",
         "level": row.level,
         "training": row.training,
@@ -307,17 +312,17 @@ def _prefixed(names: Sequence[str]) -> list[str]:
     return [shared, *(name.removeprefix(shared) for name in names)]
 
 
-def _heat(row: BoardRow) -> str:
-    """Percent of correct samples by cell, as "0,3:67 0,4:0", over all seeds, for the primary score and its twin on seen cells."""
+def _heat(row: BoardRow) -> dict[str, str]:
+    """Percent of correct samples by cell, as {"0,3": "67"}, over all seeds, for the primary score and its twin on seen cells."""
     both = (row.primary, row.primary.replace("heldout", "seen"))
     found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
-    return " ".join(f"{','.join(map(str, count.cell))}:{round(100 * count.right / count.n)}" for count in found if count.n)
+    return {",".join(map(str, count.cell)): f"{round(100 * count.right / count.n)}" for count in found if count.n}
 
 
-def _cell(cell: Cell | None, reason: str | None) -> object:
-    """[value, text, spread, ceiling, floor, seeds], [reason], or None."""
+def _cell(cell: Cell | None, reason: str | None, reasons: dict[str, int]) -> object:
+    """[value, text, spread, ceiling, floor, seeds], [place of the reason in `reasons`, which gets a new one], or None."""
     if cell is None:
-        return None if reason is None else [clean(reason) or "no reason given"]
+        return None if reason is None else [reasons.setdefault(clean(reason) or "no reason given", len(reasons))]
     beside = spread(cell.std, cell.mean) if cell.num_seeds > 1 else ""
     return [_short(cell.mean), number(cell.mean), beside, _short(cell.ceiling), number(cell.floor), cell.num_seeds]
 
