@@ -49,7 +49,7 @@ def sealed(found: Sequence[Drop]) -> str:
     fell = [f"`{one.method}` on {one.task} loses {one.drop:.2f}" for one, low, _ in parts if low > 0]
     rose = [f"`{one.method}` on {one.task} gains {-one.drop:.2f}" for one, _, high in parts if high < 0]
     said = (
-        "A sealed holdout permutes the values of the public one by a hash of the method's code and the seed "
+        "A hash of the method's code and the seed renames the values of the public holdout, which gives the sealed one "
         f"([how](../sealed.md)). The interval of the drop contains zero for {len(kept)} of {len(parts)} pairs of method and "
         f"task{'; ' + '; '.join([*fell, *rose]) if fell or rose else ''}. Scores are of the presets named in the table."
     )

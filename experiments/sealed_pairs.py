@@ -1,0 +1,58 @@
+"""Scores on `shapes3d-medium` by which shapes share their seen hues, under the public and the sealed checkerboards.
+
+    python experiments/sealed_pairs.py            from leaderboards/records, preset `quick`
+
+In a checkerboard two shapes are seen in the even hues and two in the odd ones, so the shapes form two pairs.  A sealed pattern
+draws one of the three pairings, and one of two turns of the hues (`compbench.tasks.coverage`).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+from compbench.api.factors import Holdout
+from compbench.api.shots import SETTING
+from compbench.registry.registry import Registry
+from compbench.store.records import read_published
+from compbench.tasks.image_holdout import SHAPES
+
+TASK, SCORE = "shapes3d-medium", "heldout_accuracy"
+RECORDS = Path(__file__).parents[1] / "leaderboards" / "records"
+
+
+def pairing(holdout: Holdout) -> str:
+    """The two pairs of shapes that share their seen hues, as in "cube + sphere, cylinder + capsule"."""
+    groups: dict[frozenset[int], list[str]] = {}
+    for shape, name in enumerate(SHAPES):
+        groups.setdefault(frozenset(hue for own, hue in holdout.seen_cells if own == shape), []).append(name)
+    return ", ".join(" + ".join(names) for names in groups.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--preset", default="quick")
+    preset = parser.parse_args().preset
+    task = Registry().load("tasks", TASK)
+    assert task.configure is not None
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for record in read_published(RECORDS)[0]:
+        score = record.score(SCORE)
+        if record.spec.task != TASK or record.spec.preset != preset or score is None or score.value is None:
+            continue
+        if record.spec.task_settings.get(SETTING):
+            continue
+        settings = task.settings.model_validate(record.spec.task_settings)
+        where = "sealed" if record.sealed else "public"
+        found[record.spec.method][f"{where}: {pairing(task.configure(settings).holdout)}"].append(score.value)
+    columns = sorted({column for row in found.values() for column in row})
+    print(f"| method | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}")
+    for method, row in sorted(found.items()):
+        cells = [f"{fmean(row[column]):.3f} ({len(row[column])})" if column in row else "-" for column in columns]
+        print(f"| `{method}` | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
