@@ -13,6 +13,7 @@ from claims import Found
 from results_tables import NUMBERS
 
 from compbench.api.schemas import Record
+from compbench.board.groups import Section
 from compbench.board.row import Board
 from compbench.board.verdict import HALF, LEARNT
 from compbench.board.view import Answer, Entry, View
@@ -50,7 +51,8 @@ def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
         families = {answer.section.task: question.family for question, answer in known.view.answers()}
         return tuple(dict.fromkeys(f"{families[task]}.md" for task in tasks if families.get(task)))
 
-    poor = [section.task for section, verdict in known.board.verdicts.items() if not verdict.is_learnt]
+    found = known.board.verdicts.items()
+    poor = [section.task for section, verdict in found if not verdict.is_learnt and is_answered(known, section)]
     shapes, plane_tasks = pages(*SHAPES.values()), pages("gauss2d-fact-id")
     made = [
         (asked_outright(known), shapes),
@@ -121,7 +123,7 @@ def composing_is_not_learning(known: Known) -> str:
 
 
 def not_learnt(known: Known) -> str:
-    found = {section.task: verdict for section, verdict in known.board.verdicts.items() if counts(known, section.task)}
+    found = {section.task: verdict for section, verdict in known.board.verdicts.items() if is_answered(known, section)}
     poor = [(task, verdict.learnt) for task, verdict in found.items() if not verdict.is_learnt and verdict.learnt is not None]
     if not poor:
         return ""
@@ -275,9 +277,10 @@ def blurred(answer: Answer) -> list[Entry]:
     return [entry for entry in answer.entries if entry.row.draws_means]
 
 
-def counts(known: Known, task: str) -> bool:
-    answer = known.answer(task)
-    return answer is not None and answer.section in known.board.verdicts
+def is_answered(known: Known, section: Section) -> bool:
+    """Whether a section is the one by which the view answers its task, not that of another preset or of other settings."""
+    answer = known.answer(section.task)
+    return answer is not None and answer.section == section
 
 
 def share_of(pairs: Sequence[tuple[Found, str]], holds: Callable[[Found], bool]) -> str:

@@ -106,13 +106,15 @@ def structured(runs: Sequence[Run]) -> str:
             for how, within in (("all", False), ("within tasks", True)):
                 one = correlation(points(runs, of, within=within))
                 table.append([name, how, f"{one.value:+.2f}", _span(one), str(one.num_runs), str(one.num_pairs)])
-                told += [name] if within and one.low * one.high > 0 else []
+                if within and one.low * one.high > 0:
+                    told.append(f"a larger {name} goes with a {'larger' if one.value > 0 else 'smaller'} share")
     except CompbenchError:
         return ""
-    verdict = f"Within tasks, {' and '.join(told)} predicts it." if told else "Within tasks, neither predicts it."
+    verdict = f"Within tasks, {' and '.join(told)}." if told else "Within tasks, neither predicts it."
     said = (
         "The structure of a trained network is measured on seen cells alone ([how](../hidden_structure.md)), and compared with "
-        f"the share attained on held-out cells. {verdict} The correlation is Spearman's, and its interval is a bootstrap over "
+        f"the share attained on held-out cells. {verdict} Methods also sample in different ways, so a correlation over methods "
+        "is not one over networks alone. The correlation is Spearman's, and its interval is a bootstrap over "
         "pairs of method and task."
     )
     return "\n\n".join(["## Does structure predict composition?", said, rows(table), f"![structure and share]({FIGURE})"])

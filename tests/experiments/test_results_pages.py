@@ -112,3 +112,13 @@ def test_a_lattice_map_is_as_dark_as_the_part_right_and_frames_the_held_out_cell
     [framed] = re.findall(r'<path id="held" d="M(\d+) [^"]+"', text)
     assert dark.keys() == {"0.2", "1"}
     assert framed == dark["0.2"]
+
+
+def test_what_was_not_learnt_at_another_preset_is_not_said_of_this_one(published: results_pages.Published) -> None:
+    known = published.known
+    said = results_sentences.not_learnt(known)
+    assert any(section.task == "emoji-medium" and not verdict.is_learnt for section, verdict in known.board.verdicts.items()), (
+        "some quick runs of emoji-medium have not learnt it"
+    )
+    assert "dsprites-light" in said
+    assert "emoji-medium" not in said

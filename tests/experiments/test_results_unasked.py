@@ -61,6 +61,6 @@ def test_structure_that_follows_the_share_is_said_to_tell_and_drawn() -> None:
         own = Structure(layer="leave", num_cells=10, num_units=5, num_effects=3, r2=share, cosine=0.5 + 0.01 * (number % 3))
         made.append(record(score(value=share, ceiling=1.0), method=f"method-{number}", more={"structure": own}))
     texts = page(made)
-    assert "Within tasks, R2 predicts it." in texts[PAGE]
+    assert "Within tasks, a larger R2 goes with a larger share." in texts[PAGE]
     assert "| R2 | within tasks | +1.00 | +1.00 to +1.00 |" in texts[PAGE]
     assert texts[FIGURE].startswith("<svg")
