@@ -37,10 +37,15 @@ def key_of(raw: Run) -> Key:
 
 
 def group_of(raw: Run) -> str:
-    """The rest that the runs of a row share: the settings of method and task, and the budget."""
-    spec = raw["spec"]
+    """The rest that the runs of a row share: the settings of method and task, and the budget.
+
+    Each seed of a sealed row has its own pattern.
+    """
+    spec, own = raw["spec"], dict(raw["spec"].get("task_settings", {}))
+    if raw.get("sealed"):
+        del own["split_seed"]
     plugin = raw.get("plugin", {}).get("distribution", "")
-    return json.dumps([spec["settings"], spec.get("task_settings", {}), spec["budget"], plugin], sort_keys=True)
+    return json.dumps([spec["settings"], own, raw.get("sealed", False), spec["budget"], plugin], sort_keys=True)
 
 
 def chosen(group: list[Run]) -> list[Run]:
