@@ -31,7 +31,7 @@ MOST_BYTES = 1 << 30
 """Largest size of the kept examples."""
 
 LOOKED_AT = 4096
-"""Number of examples that a fit may draw in addition to those of the budget's steps: all of a small data set."""
+"""Most examples that `keep` draws in addition to those of the budget's steps: all of a small data set."""
 
 DRAWN = 256
 """Number of examples that are drawn or compared at a time."""

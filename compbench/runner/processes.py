@@ -257,7 +257,7 @@ def threads_of(request: RunRequest) -> int:
 
 
 def environment(threads: int, card: Card | None = None, *, calm: bool = False) -> dict[str, str]:
-    """The children's environment: threads, allocator, caches in their own folder, and the only visible GPU if one was chosen."""
+    """The children's environment: threads, allocator, no user site packages, and the only visible GPU if one was chosen."""
     own = dict.fromkeys(("PYTHONUNBUFFERED", "PYTHONNOUSERSITE", "PYTHONSAFEPATH"), "1")
     own["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)  # otherwise each slot's compiler would start one process per core
     seen = {} if card is None else {"CUDA_VISIBLE_DEVICES": card.entry}

@@ -4,8 +4,8 @@
 
 A method can be tuned to a public holdout, knowingly or not.  With a sealed holdout, every change of what a method computes or of
 one of its settings draws another pattern; comments and docstrings change nothing, because they are not hashed.  The pattern is
-the task's own with the values of each factor renamed, so coverage, C_min, connectedness and neighbours stay the same
-(`compbench.tasks.coverage`).
+the task's own with the values of each factor renamed, so coverage, C_min and connectedness stay the same, and so do the
+neighbours of factors whose order the task gives (`compbench.tasks.coverage`).
 A record names its pattern by its settings, and anyone can recompute the seed from the record; `compbench verify` refuses a
 record whose seed differs.
 
