@@ -150,10 +150,9 @@ def run(
 
 
 def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
-    """The requests with a holdout pattern drawn from their method's code; all seeds share the pattern."""
+    """The requests, each with the holdout pattern that its method's code and its seed draw."""
     with processes_of(Home(Path(requests[0].home))) as processes:
-        first = seal(requests[0], processes)
-    return [first.model_copy(update={"seed": request.seed}) for request in requests]
+        return [seal(request, processes) for request in requests]
 
 
 def _foretell(requests: Sequence[RunRequest]) -> None:

@@ -110,18 +110,23 @@ def test_a_method_that_looks_the_public_holdout_up_falls_by_more_than_half(
     file.write_text(CHEAT)
     words = ["run", "--method", "lookup", "--task", "bump-center", "--preset", "smoke", "--plugin", str(file), "--device", "cpu"]
     scores = []
-    for more in ([], ["--sealed"]):
+    patterns = set()
+    for more in ([], ["--sealed", "--seed", "0-1"]):
         result = CliRunner().invoke(main, [*words, "--json", "--quiet", *more], catch_exceptions=False)
         assert result.exit_code == 0, result.stderr
-        made = Record.model_validate(json.loads(result.stdout.splitlines()[-1]))
-        assert made.sealed == bool(more)
-        sealed.check(made)
-        score = made.score("heldout_shape_accuracy")
-        assert score is not None
-        assert score.value is not None
-        scores.append(score.value)
-    assert scores[0] > 0.99
-    assert scores[0] - scores[1] > 0.5
+        for line in result.stdout.splitlines():
+            made = Record.model_validate(json.loads(line))
+            assert made.sealed == bool(more)
+            sealed.check(made)
+            score = made.score("heldout_shape_accuracy")
+            assert score is not None
+            assert score.value is not None
+            scores.append(score.value)
+            patterns.add(made.spec.task_settings.get("split_seed"))
+    public, *others = scores
+    assert public > 0.99
+    assert all(public - other > 0.5 for other in others)
+    assert len(patterns) == 3  # the public one, and one of each sealed seed
     chosen = CliRunner().invoke(main, [*words, "--sealed", "--set", "task.split_seed=3"])
     assert chosen.exit_code == 2
     assert "draws the pattern itself" in chosen.stderr
