@@ -1,4 +1,4 @@
-"""Draw the matrices that `low-rank` makes of each value of x and y, with and without penalties forced rendering, figures 3b, 6.
+"""Draw the matrices that `low-rank` makes of each value of x and y, with and without penalties: forced rendering, figures 3b, 6.
 
     compbench sweep --file bumps-ablation --preset paper --seed 0
     python experiments/embedding_matrices.py bump-corner.low-rank.paper.s0.A bump-corner.low-rank.paper.s0.B --out matrices.png

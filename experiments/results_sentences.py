@@ -13,7 +13,6 @@ from claims import Found
 from results_tables import NUMBERS
 
 from compbench.api.schemas import Record
-from compbench.board.groups import Section
 from compbench.board.row import Board
 from compbench.board.verdict import HALF, LEARNT
 from compbench.board.view import Answer, Entry, View
@@ -51,14 +50,12 @@ def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
         families = {answer.section.task: question.family for question, answer in known.view.answers()}
         return tuple(dict.fromkeys(f"{families[task]}.md" for task in tasks if families.get(task)))
 
-    found = known.board.verdicts.items()
-    poor = [section.task for section, verdict in found if not verdict.is_learnt and is_answered(known, section)]
     shapes, plane_tasks = pages(*SHAPES.values()), pages("gauss2d-fact-id")
     made = [
         (asked_outright(known), shapes),
         (sliced(known), shapes),
         (composing_is_not_learning(known), ("seen.svg",)),
-        (not_learnt(known), pages(*poor)),
+        (not_learnt(known), pages(*unlearnt(known))),
         (means(known), pages(SPRITES, DIGITS)),
         (plane(known), plane_tasks),
         (particles(known), plane_tasks),
@@ -123,11 +120,10 @@ def composing_is_not_learning(known: Known) -> str:
 
 
 def not_learnt(known: Known) -> str:
-    found = {section.task: verdict for section, verdict in known.board.verdicts.items() if is_answered(known, section)}
-    poor = [(task, verdict.learnt) for task, verdict in found.items() if not verdict.is_learnt and verdict.learnt is not None]
+    poor = unlearnt(known)
     if not poor:
         return ""
-    said = listed([f"{code(task)} (at best {percent(part)} of real data's score)" for task, part in sorted(poor)])
+    said = listed([f"{code(task)} (at best {percent(part)} of real data's score)" for task, part in sorted(poor.items())])
     return (
         f"No ranked method has learnt even the seen combinations of these tasks: {said}. They rank how well methods learn rather "
         "than how well they compose."
@@ -277,10 +273,10 @@ def blurred(answer: Answer) -> list[Entry]:
     return [entry for entry in answer.entries if entry.row.draws_means]
 
 
-def is_answered(known: Known, section: Section) -> bool:
-    """Whether a section is the one by which the view answers its task, not that of another preset or of other settings."""
-    answer = known.answer(section.task)
-    return answer is not None and answer.section == section
+def unlearnt(known: Known) -> dict[str, float]:
+    """The largest part of real data's score that a method reached on seen combinations, by task that none has learnt."""
+    verdicts = ((answer.section.task, known.board.verdicts.get(answer.section)) for _, answer in known.view.answers())
+    return {task: one.learnt for task, one in verdicts if one and not one.is_learnt and one.learnt is not None}
 
 
 def share_of(pairs: Sequence[tuple[Found, str]], holds: Callable[[Found], bool]) -> str:

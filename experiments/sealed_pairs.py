@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from pathlib import Path
 from statistics import fmean
 
+from claims import rows
+from results_tables import ACCURACY, RECORDS
+
 from compbench.api.factors import Holdout
-from compbench.api.shots import SETTING
 from compbench.registry.registry import Registry
 from compbench.store.records import read_published
 from compbench.tasks.image_holdout import SHAPES
 
-TASK, SCORE = "shapes3d-medium", "heldout_accuracy"
-RECORDS = Path(__file__).parents[1] / "leaderboards" / "records"
+TASK = "shapes3d-medium"
 
 
 def pairing(holdout: Holdout) -> str:
@@ -38,20 +38,20 @@ def main() -> None:
     task = Registry().load("tasks", TASK)
     assert task.configure is not None
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in read_published(RECORDS)[0]:
-        score = record.score(SCORE)
-        if record.spec.task != TASK or record.spec.preset != preset or score is None or score.value is None:
-            continue
-        if record.spec.task_settings.get(SETTING):
+    names = [path.name for path in RECORDS.glob(f"{TASK}.*.{preset}.s*.json")]
+    for record in read_published(RECORDS, names)[0]:
+        value = ACCURACY(record)
+        if value is None or record.shots:
             continue
         settings = task.settings.model_validate(record.spec.task_settings)
         where = "sealed" if record.sealed else "public"
-        found[record.spec.method][f"{where}: {pairing(task.configure(settings).holdout)}"].append(score.value)
+        found[record.spec.method][f"{where}: {pairing(task.configure(settings).holdout)}"].append(value)
     columns = sorted({column for row in found.values() for column in row})
-    print(f"| method | {' | '.join(columns)} |\n|{' --- |' * (len(columns) + 1)}")
-    for method, row in sorted(found.items()):
-        cells = [f"{fmean(row[column]):.3f} ({len(row[column])})" if column in row else "-" for column in columns]
-        print(f"| `{method}` | {' | '.join(cells)} |")
+    lines = [
+        [f"`{method}`", *(f"{fmean(row[column]):.3f} ({len(row[column])})" if column in row else "-" for column in columns)]
+        for method, row in sorted(found.items())
+    ]
+    print(rows([["method", *columns], *lines]))
 
 
 if __name__ == "__main__":

@@ -220,8 +220,13 @@ def _board(
     shown = [column for column in known if not column.reason]
     title = heading(section, among).split(", ")[0]
     cells: dict[tuple[tuple[int, ...], ...], int] = {}
-    places = list(dict.fromkeys(cell for row in rows for cell in _heat(row)))
-    reasons: dict[str, int] = {}
+    heats = [_heat(row) for row in rows]
+    places = list(dict.fromkeys(cell for heat in heats for cell in heat))
+    reasons: dict[str, int] = {}  # filled by the rows
+    lines = [
+        _row(row, shown, " ".join(heat.get(cell, "-") for cell in places) if heat else "", reasons)
+        for row, heat in zip(rows, heats, strict=True)
+    ]
     kept = [
         {
             "method": method,
@@ -244,7 +249,7 @@ def _board(
         "version": section.task_version,
         "columns": [_column(column) for column in shown],
         "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
-        "rows": [_row(row, shown, places, reasons) for row in rows],
+        "rows": lines,
         "places": places,
         "reasons": list(reasons),
         "papers": [_paper(name, own, shown) for name, own in papers.items()],
@@ -272,8 +277,8 @@ def _column(column: Column) -> dict[str, Json]:
     }
 
 
-def _row(row: BoardRow, shown: Sequence[Column], places: Sequence[str], reasons: dict[str, int]) -> dict[str, Json]:
-    """A row; `places` are the cells of its heat, and `reasons` counts the reasons for missing scores."""
+def _row(row: BoardRow, shown: Sequence[Column], heat: str, reasons: dict[str, int]) -> dict[str, Json]:
+    """A row; `heat` is in the order of its board's places, and `reasons`, which numbers reasons for missing scores, may grow."""
     primary = row.scores.get(row.primary)
     span = primary.interval if primary else None
     return {
@@ -299,7 +304,7 @@ def _row(row: BoardRow, shown: Sequence[Column], places: Sequence[str], reasons:
         "statuses": row.statuses,
         "notes": list(notes(row)),
         "beyond": beyond(row) if row.beyond else "",
-        "heat": " ".join(heat.get(cell, "-") for cell in places) if (heat := _heat(row)) else "",
+        "heat": heat,
         "tag": reference(row) if row.kind == "reference" else "",
         "level": row.level,
         "training": row.training,

@@ -85,7 +85,7 @@ def _prices(section: Section, curves: Sequence[Curve]) -> Prices:
     reference = max((curve for curve in curves if curve[min(curve)].method == REFERENCE), key=_size, default={})
     most = max(reference, default=0)
     worths = {}
-    if len(reference) > 1:
+    if len(reference) > 1 and 0 in reference:
         worths = {
             name: found
             for name, curve in sorted(named.items())
@@ -112,7 +112,7 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
 
     Args:
         row: the method's row at zero shots.
-        reference: the rows of the method without composition, at two numbers of shots or more.
+        reference: the rows of the method without composition, at zero shots and at other numbers.
     """
     cells = [row.scores[row.primary], *(one.scores[one.primary] for one in reference.values())]
     if len({(cell.name, cell.direction) for cell in cells}) > 1:
@@ -150,7 +150,7 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
     if low is None:
         return Worth(None, (2 ** places[-1] - 1, None), len(seeds))  # the reference is below the score everywhere
     open_end = spans[places[-1]].low <= 0
-    least = _count(low) or 0.0
+    least = 2**low - 1
     most = max(least, 2**-high - 1) if high is not None else least  # without a root the reference is above the score everywhere
     return Worth(_count(level), (least, None if open_end else most), len(seeds))
 
