@@ -80,7 +80,7 @@ def files(published: Published) -> dict[str, str]:
     about = "Each row has the scores of one spec that ran on a CPU and on a GPU, which round differently."
     devices = f"# Runs on two devices\n\n{HEAD}\n\n{about}\n\n"
     texts[f"{FOLDER}/processors.md"] = f"{devices}{on_two_devices(own)}\n"
-    asides = unasked(known.board.rows, everything, HEAD)
+    asides = unasked(known.board.rows, everything, HEAD, known.board.verdicts)
     texts |= {f"{FOLDER}/{name}": text for name, text in asides.items()}
     texts[PAGE] = front_page(known, families, asides)
     return texts

@@ -5,31 +5,36 @@ A section is left out if there is no record for it.  Every number in a sentence 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from claims import rows
 from structure import VALUES, Correlation, Run, correlation, figure, of_records, points
 
 from compbench.api.schemas import Record
+from compbench.board.groups import Section
 from compbench.board.render_shots import TITLE, sentences
 from compbench.board.row import BoardRow
 from compbench.board.sealed_drops import Drop, drops
 from compbench.board.shot_prices import REFERENCE, Curve, Prices, prices
+from compbench.board.verdict import Verdict
 from compbench.system.errors import CompbenchError
 
 PAGE, FIGURE = "unasked.md", "structure.svg"
 
 
-def unasked(found: Sequence[BoardRow], records: Sequence[Record], command: str) -> dict[str, str]:
+def unasked(
+    found: Sequence[BoardRow], records: Sequence[Record], command: str, verdicts: Mapping[Section, Verdict]
+) -> dict[str, str]:
     """The page and its figure by name; {} if there is no record for any of the three questions.
 
     Args:
         found: all rows of the board.
         records: the records of these rows.
         command: the comment at the top, which names the command that writes the page.
+        verdicts: whether some method has learnt the seen combinations of a section.
     """
     runs = of_records(records)
-    parts = [sealed(drops(found)), shots(prices(found)), structured(runs)]
+    parts = [sealed(drops(found)), shots(prices(found), verdicts), structured(runs)]
     if not any(parts):
         return {}
     head = ("# Results: sealed holdouts, shots and structure", command)
@@ -67,7 +72,7 @@ def sealed(found: Sequence[Drop]) -> str:
 # -- shots
 
 
-def shots(found: Sequence[Prices]) -> str:
+def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
     """The worth of composition without examples, and the score of each method over the number of shots."""
     if not found:
         return ""
@@ -83,6 +88,13 @@ def shots(found: Sequence[Prices]) -> str:
         table = [[f"`{name}`", *(_mean(curve, count) for count in counts)] for name, curve in one.curves.items()]
         parts += [f"### {one.section.task}, {one.section.preset}", rows([names, *table])]
         parts += ["\n".join(f"- {words}." for words in sentences(one))]
+        verdict = verdicts.get(one.section)
+        if verdict is not None and not verdict.is_learnt and verdict.learnt is not None:
+            parts += [
+                "At this preset no method has learnt even the seen combinations without shots (at best "
+                f"{verdict.learnt:.0%} of real data's score), so this curve shows how well a few pictures are learnt by heart, "
+                "not what composition is worth."
+            ]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -1,6 +1,6 @@
 // The page: filters and search, the matrix of methods by families, one panel per task, one per method.  The address keeps the state.
 const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests, STATES = data.states, BEST = STATES.best;
-for (const board of boards) for (const row of board.rows) row.board = board;
+for (const board of boards) { board.columns = board.columns.map(i => data.columns[i]); for (const row of board.rows) row.board = board; }
 const EMPTY = {tab: "", preset: "", family: "", source: "", task: "", method: "", q: ""};
 let chosen = {...EMPTY};
 const opened = new Set(), closed = new Set(), unfolded = new Set(), sorts = new Map(), picked = new Map();

@@ -135,10 +135,11 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
 
     sections = by_section(board.rows)
     boards = []
+    kinds: dict[Column, int] = {}  # filled by the boards, which have most columns in common
     for index, (section, own) in enumerate(sections.items()):
         discriminability = board.discriminability.get(section)
         family = surroundings.family_of.get(section.task, "")
-        made = _board(section, own, list(sections), tuple(figures), pictures, family)
+        made = _board(section, own, list(sections), tuple(figures), pictures, family, kinds)
         made |= {
             "id": str(index),
             "told": discriminability_words(discriminability),
@@ -149,6 +150,7 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
     places = {section: (str(index), tuple(own)) for index, (section, own) in enumerate(sections.items())}
     data = {
         "boards": boards,
+        "columns": [_column(column) for column in kinds],
         "views": [view_data(view, places) for view in surroundings.views],
         "contests": [contest_data(contest) for contest in surroundings.contests],
         "first": default_contest(surroundings.contests),
@@ -214,7 +216,9 @@ def _board(
     figures: tuple[PaperFigure, ...],
     pictures: Pictures,
     family: str,
+    kinds: dict[Column, int],
 ) -> dict[str, Json]:
+    """A section's board; `kinds`, which numbers the columns of all boards, may grow."""
     papers = rows_of(figures, section.task)
     known = columns(rows, [figure for figure in figures if figure.task == section.task])
     shown = [column for column in known if not column.reason]
@@ -247,7 +251,7 @@ def _board(
         "source": kind_of_data(section.source),
         "fingerprint": clean(section.fingerprint),
         "version": section.task_version,
-        "columns": [_column(column) for column in shown],
+        "columns": [kinds.setdefault(column, len(kinds)) for column in shown],
         "missing": [[f"{SPLIT_TITLES[c.split]}: {c.title}".removeprefix(": "), c.reason] for c in known if c.reason],
         "rows": lines,
         "places": places,

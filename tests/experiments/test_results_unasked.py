@@ -12,7 +12,8 @@ from compbench.board.aggregate import aggregate
 
 
 def page(records: list[Record]) -> dict[str, str]:
-    return unasked(aggregate(records).rows, records, "<!-- by a command -->")
+    board = aggregate(records)
+    return unasked(board.rows, records, "<!-- by a command -->", board.verdicts)
 
 
 def sealed_and_public(hidden: list[float]) -> list[Record]:
@@ -52,6 +53,18 @@ def test_shots_are_tabled_and_converted_to_examples() -> None:
     text = page(made)[PAGE]
     assert "| `mono` | 0.410 (3) | 0.810 (3) |" in text
     assert "is worth 0.4" in text  # half of the way in log2(1 + n)
+
+
+@pytest.mark.parametrize(("seen", "is_said"), [(0.2, True), (0.95, False)])
+def test_shots_of_a_task_that_was_not_learnt_are_said_to_show_memory_alone(seen: float, is_said: bool) -> None:
+    made = [
+        record(
+            score(value=0.1, ceiling=1.0), score("seen_accuracy", seen, ceiling=1.0), method="mono", seed=seed, task_settings=own
+        )
+        for seed in range(3)
+        for own in ({}, {"shots": 1})
+    ]
+    assert ("(at best 20% of real data's score)" in page(made)[PAGE]) == is_said
 
 
 def test_structure_that_follows_the_share_is_said_to_tell_and_drawn() -> None:
