@@ -276,7 +276,7 @@ def blurred(answer: Answer) -> list[Entry]:
 def unlearnt(known: Known) -> dict[str, float]:
     """The largest part of real data's score that a method reached on seen combinations, by task that none has learnt."""
     verdicts = ((answer.section.task, known.board.verdicts.get(answer.section)) for _, answer in known.view.answers())
-    return {task: one.learnt for task, one in verdicts if one and not one.is_learnt and one.learnt is not None}
+    return {task: one.unlearnt for task, one in verdicts if one and one.unlearnt is not None}
 
 
 def share_of(pairs: Sequence[tuple[Found, str]], holds: Callable[[Found], bool]) -> str:

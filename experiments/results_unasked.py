@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from claims import rows
+from results_sentences import percent
 from structure import VALUES, Correlation, Run, correlation, figure, of_records, points
 
 from compbench.api.schemas import Record
@@ -89,11 +90,11 @@ def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
         parts += [f"### {one.section.task}, {one.section.preset}", rows([names, *table])]
         parts += ["\n".join(f"- {words}." for words in sentences(one))]
         verdict = verdicts.get(one.section)
-        if verdict is not None and not verdict.is_learnt and verdict.learnt is not None:
+        if verdict is not None and verdict.unlearnt is not None:
             parts += [
                 "At this preset no method has learnt even the seen combinations without shots (at best "
-                f"{verdict.learnt:.0%} of real data's score), so this curve shows how well a few pictures are learnt by heart, "
-                "not what composition is worth."
+                f"{percent(verdict.unlearnt)} of real data's score), so this curve shows how well a few pictures are learnt by "
+                "heart, not what composition is worth."
             ]
     return "\n\n".join(part for part in parts if part)
 

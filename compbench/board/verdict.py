@@ -69,6 +69,11 @@ class Verdict(NamedTuple):
     def is_learnt(self) -> bool:
         return self.word != "not learnt"
 
+    @property
+    def unlearnt(self) -> float | None:
+        """`learnt` of a task that no row has learnt; None if one has."""
+        return None if self.is_learnt else self.learnt
+
 
 def word_of(candidates: list[Candidate], learnt: float | None, *, only_means: bool) -> Word:
     """The verdict's word.

@@ -54,6 +54,10 @@ def test_of_distances_the_lower_is_the_better() -> None:
     assert worth_of("factored", *runs, run("factored", 0, 9.0, **lower)).shots == 0
 
 
+def test_a_reference_that_was_never_run_without_shots_says_no_worth() -> None:
+    assert found(*CURVE[1:], run("factored", 0, 0.1)).worths == {}
+
+
 def test_the_reference_is_the_row_of_its_own_settings() -> None:
     other = [
         record(score(value=value, n=7), method="mono", settings={"hidden": 512}, task_settings={"shots": shots} if shots else {})
