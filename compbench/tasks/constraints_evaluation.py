@@ -16,7 +16,7 @@ from compbench.data.puzzles import NUM_COLOURS, Puzzle, num_answers
 if TYPE_CHECKING:
     from PIL import ImageDraw
 
-NUM_ANSWERS = {"smoke": 40, "quick": 200, "standard": 500, "paper": 500}
+NUM_ANSWERS = {"smoke": 40, "quick": 200, "standard": 200, "paper": 500}
 """Number of answers requested for all constraints, by preset; for each group alone, a quarter of it."""
 MOST_CHANGES = 200
 """Largest number of changes that greedy repair makes to one answer."""
