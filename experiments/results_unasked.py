@@ -80,13 +80,16 @@ def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
     said = (
         f"Some real examples of each held-out cell, the *shots*, join the training data ([how](../shots.md)). `{REFERENCE}` is "
         "one network for whole conditions, which does not compose. The number of shots at which it reaches another method's "
-        "score without shots is what that method's composition is worth."
+        "score without shots is what that method's composition is worth. The steps are the preset's whatever the number of "
+        f"shots, so each picture is drawn less often; what this costs `{REFERENCE}` stands in the row of its seen cells."
     )
     parts = [f"## {TITLE}", said]
     for one in found:
         counts = sorted({count for curve in one.curves.values() for count in curve})
         names = ["method", *(f"{count} shot{'' if count == 1 else 's'}" for count in counts)]
         table = [[f"`{name}`", *(_mean(curve, count) for count in counts)] for name, curve in one.curves.items()]
+        if (curve := one.curves.get(REFERENCE)) is not None:
+            table.append([f"`{REFERENCE}`, seen cells", *(_mean(curve, count, split="seen") for count in counts)])
         parts += [f"### {one.section.task}, {one.section.preset}", rows([names, *table])]
         parts += ["\n".join(f"- {words}." for words in sentences(one))]
         verdict = verdicts.get(one.section)
@@ -99,11 +102,12 @@ def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _mean(curve: Curve, count: int) -> str:
+def _mean(curve: Curve, count: int, split: str = "heldout") -> str:
+    """Mean and number of seeds of the primary score on a split; "-" if it was not run or not scored."""
     row = curve.get(count)
-    if row is None:
+    cell = row.scores.get(row.primary.replace("heldout", split, 1)) if row else None
+    if cell is None:
         return "-"
-    cell = row.scores[row.primary]
     return f"{cell.mean:.3f} ({cell.num_seeds})"
 
 

@@ -64,7 +64,9 @@ def test_shots_of_a_task_that_was_not_learnt_are_said_to_show_memory_alone(seen:
         for seed in range(3)
         for own in ({}, {"shots": 1})
     ]
-    assert ("(at best 20 % of real data's score)" in page(made)[PAGE]) == is_said
+    text = page(made)[PAGE]
+    assert ("(at best 20 % of real data's score)" in text) == is_said
+    assert f"| `mono`, seen cells | {seen:.3f} (3) | {seen:.3f} (3) |" in text
 
 
 def test_structure_that_follows_the_share_is_said_to_tell_and_drawn() -> None:
