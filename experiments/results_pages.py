@@ -315,7 +315,7 @@ def maps_of(entries: Sequence[Entry], facts: TaskFacts) -> list[Map]:
 
 
 def parts_right(entry: Entry) -> Mapping[tuple[int, ...], float]:
-    cells = [entry.cell, entry.row.scores.get(entry.row.primary.replace("heldout", "seen"))]
+    cells = [entry.cell, entry.row.seen]
     return {one.cell: one.right / one.n for cell in cells if cell for one in cell.by_cell if one.n}
 
 

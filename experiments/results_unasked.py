@@ -16,7 +16,7 @@ from compbench.board.groups import Section
 from compbench.board.render_shots import TITLE, sentences
 from compbench.board.row import BoardRow
 from compbench.board.sealed_drops import Drop, drops
-from compbench.board.shot_prices import REFERENCE, Curve, Prices, prices
+from compbench.board.shot_prices import REFERENCE, Prices, prices
 from compbench.board.verdict import Verdict
 from compbench.system.errors import CompbenchError
 
@@ -87,9 +87,9 @@ def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
     for one in found:
         counts = sorted({count for curve in one.curves.values() for count in curve})
         names = ["method", *(f"{count} shot{'' if count == 1 else 's'}" for count in counts)]
-        table = [[f"`{name}`", *(_mean(curve, count) for count in counts)] for name, curve in one.curves.items()]
+        table = [[f"`{name}`", *(_mean(curve.get(count)) for count in counts)] for name, curve in one.curves.items()]
         if (curve := one.curves.get(REFERENCE)) is not None:
-            table.append([f"`{REFERENCE}`, seen cells", *(_mean(curve, count, split="seen") for count in counts)])
+            table.append([f"`{REFERENCE}`, seen cells", *(_mean(curve.get(count), seen=True) for count in counts)])
         parts += [f"### {one.section.task}, {one.section.preset}", rows([names, *table])]
         parts += ["\n".join(f"- {words}." for words in sentences(one))]
         verdict = verdicts.get(one.section)
@@ -102,13 +102,10 @@ def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _mean(curve: Curve, count: int, split: str = "heldout") -> str:
-    """Mean and number of seeds of the primary score on a split; "-" if it was not run or not scored."""
-    row = curve.get(count)
-    cell = row.scores.get(row.primary.replace("heldout", split, 1)) if row else None
-    if cell is None:
-        return "-"
-    return f"{cell.mean:.3f} ({cell.num_seeds})"
+def _mean(row: BoardRow | None, *, seen: bool = False) -> str:
+    """Mean and number of seeds of the primary score, or of it on seen combinations; "-" if it was not run or not scored."""
+    cell = row and (row.seen if seen else row.scores.get(row.primary))
+    return f"{cell.mean:.3f} ({cell.num_seeds})" if cell else "-"
 
 
 # -- structure

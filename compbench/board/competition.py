@@ -139,5 +139,5 @@ def _verdict(running: Sequence[BoardRow], all_best: Sequence[BoardRow], scale: S
 
 def seen_share(row: BoardRow) -> float | None:
     """The share of real data's score that a row reaches on seen combinations; None if the task has no such score."""
-    twin = row.scores.get(row.primary.replace("heldout_", "seen_")) if row.primary.startswith("heldout_") else None
+    twin = row.seen if row.primary.startswith("heldout_") else None
     return twin.mean / twin.ceiling if twin and twin.ceiling else None

@@ -119,6 +119,11 @@ class BoardRow(NamedTuple):
         return f"{self.method} ({self.variant})" if self.variant else self.method
 
     @property
+    def seen(self) -> Cell | None:
+        """The primary score on seen combinations, if it was computed; the primary score itself if the task holds nothing out."""
+        return self.scores.get(self.primary.replace("heldout", "seen"))
+
+    @property
     def ignores_request(self) -> bool:
         """Whether this is the method that ignores the request; its records give the zero of a task's scale."""
         return (self.method, self.group.distribution) == CONSTANT

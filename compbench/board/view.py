@@ -276,7 +276,7 @@ def _entry(row: BoardRow, scale: Scale | None) -> Entry:
     cell, said = row.scores.get(row.primary), (*notes(row), *map(failure, row.failures))
     if cell is None:
         return Entry(row, "failed", (), None, None, None, None, ", ".join(sorted(row.statuses)), cost(row), time(row), notes=said)
-    twin = row.scores.get(row.primary.replace("heldout", "seen"))
+    twin = row.seen
     shares = tuple(share for _, share in row.fits.shares) if row.fits else ()
     ends = sorted(scale.share(end) for end in cell.interval) if scale and cell.interval else [None, None]
     return Entry(
