@@ -95,9 +95,9 @@ def shots(found: Sequence[Prices], verdicts: Mapping[Section, Verdict]) -> str:
         verdict = verdicts.get(one.section)
         if verdict is not None and verdict.unlearnt is not None:
             parts += [
-                "At this preset no method has learnt even the seen combinations without shots (at best "
-                f"{percent(verdict.unlearnt)} of real data's score), so this curve shows how well a few pictures are learnt by "
-                "heart, not what composition is worth."
+                "At this preset no method has learnt the seen combinations without shots (at best "
+                f"{percent(verdict.unlearnt)} of real data's score), so part of this curve, or all, shows how well a few "
+                "pictures are learnt by heart, not what composition is worth."
             ]
     return "\n\n".join(part for part in parts if part)
 

@@ -128,7 +128,8 @@ def as_on_a_gpu(images: torch.Tensor, weight: torch.Tensor, shifts: torch.Tensor
     return banded_convolution(images, band_of(weight, shifts))
 
 
-@pytest.mark.parametrize("kind", ["mlp", pytest.param("low-rank", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mlp", "low-rank"])
 def test_a_step_of_many_networks_is_one_graph_that_learns_what_torch_s_optimiser_does(
     kind: str, forgotten: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,7 @@ pytestmark = [
 ]
 LIMIT = 40 * GIB
 REGISTRY = Registry()
+IMAGES = ["shapes3d-heavy", *(pytest.param(task, marks=pytest.mark.slow) for task in ("mpi3d-heavy", "cmnist-iid"))]
 
 
 def at_paper(task: str) -> SimpleNamespace:
@@ -46,7 +47,7 @@ def swarm(problem: SimpleNamespace, num_particles: int, most: int) -> Tensor:
     return torch.empty(rows, num_particles, *problem.event.shape)
 
 
-@pytest.mark.parametrize("task", ["shapes3d-heavy", "mpi3d-heavy", "cmnist-iid"])
+@pytest.mark.parametrize("task", IMAGES)
 def test_swarms_of_images_fit(task: str) -> None:
     problem = at_paper(task)
     with counted() as peak, torch.no_grad():
@@ -60,7 +61,7 @@ def test_swarms_of_images_fit(task: str) -> None:
     assert peak.bytes < LIMIT
 
 
-@pytest.mark.parametrize("task", ["shapes3d-heavy", "mpi3d-heavy", "cmnist-iid"])
+@pytest.mark.parametrize("task", IMAGES)
 def test_a_composition_of_slices_fits(task: str) -> None:
     problem = at_paper(task)
     with counted() as peak, torch.no_grad():

@@ -19,7 +19,7 @@ from compbench.registry.equal_code import EqualCode, equal_code
 PATH = Path(__file__).parents[1] / "registry" / "frozen.json"
 DIGITS = 16
 """Of a digest; enough to tell some thousands apart."""
-SHARE = 6
+SHARE = 12
 """One of so many methods whose code stayed is checked with a commit, each by its turn."""
 Frozen = dict[str, Any]
 

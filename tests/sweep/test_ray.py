@@ -46,6 +46,7 @@ def test_a_run_whose_worker_was_killed_resumes_and_repeats_no_step(tmp_path: Pat
     assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), cluster)
 
 
+@pytest.mark.slow
 def test_the_number_of_slots_is_said_at_the_start_and_with_each_run_that_shared_its_node(
     tmp_path: Path, cluster: dict[str, str]
 ) -> None:

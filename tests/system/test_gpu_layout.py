@@ -151,6 +151,7 @@ def backward_counts() -> Counter[str]:
         return counted(gradients, *inputs)
 
 
+@pytest.mark.slow
 @needs_newer_torch
 def test_no_convolution_of_the_papers_network_gets_channels_first_images_on_a_gpu() -> None:
     with layout_kept():
@@ -194,6 +195,7 @@ def test_no_other_convolution_gets_them_but_the_first_of_an_energy(name: str, co
     assert (found["convolutions"], found["channels-first"], found["gathers"]) == (convolutions, channels_first, 0)
 
 
+@pytest.mark.slow
 def test_no_gradient_of_the_papers_network_is_a_scattered_sum_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = backward_counts()
     monkeypatch.setattr(gpu_layout, "_is_image_on_a_gpu", lambda x: x.ndim == 4)

@@ -26,6 +26,11 @@ superdiff_method = superdiff.compbench_methods()[0]
 LEARNED = ("driftlite", "fkc", "mcmc", "naive-ode", "naive-sde", "rne")
 FEW = {"fkc": {"num_particles": 4}, "rne": {"num_particles": 4}, "driftlite": {"num_particles": 4, "num_pilots": 16}}
 """Settings of a small swarm."""
+SOURCES = [
+    *((name, False) for name in LEARNED),
+    *(pytest.param(name, True, marks=[pytest.mark.slow] if name != "naive-ode" else []) for name in LEARNED),
+]
+"""Methods, and whether each source has a network of its own; `.ci/slow` samples all of them from such networks."""
 
 
 def perturbed(train_steps: int = 350, name: str = "gauss2d-nonfact-id", **budget) -> Problem:
@@ -81,8 +86,7 @@ def test_all_share_one_fit() -> None:
     assert all(issubclass(METHODS[name].settings, score_models.ModelSettings) for name in LEARNED)
 
 
-@pytest.mark.parametrize("experts", [False, True])
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize(("name", "experts"), SOURCES)
 def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
     """A single perturbation is no composition: N(0, diag(10, 1))."""
     found = METHODS[name]
@@ -105,8 +109,7 @@ def test_the_trace_is_noted() -> None:
     assert ctx.notes["tempered"] == 1  # on vectors the authors' weights stay as they are
 
 
-@pytest.mark.parametrize("experts", [False, True])
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize(("name", "experts"), SOURCES)
 def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> None:
     found = METHODS[name]
     settings = found.settings(experts=experts, **FEW.get(name, {}))
@@ -271,7 +274,7 @@ def test_images_with_a_base_are_composed_around_it() -> None:
     torch.testing.assert_close(found, scores[1, 0] + scores[0, 1] - scores[0, 0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("experts", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
     torch.manual_seed(0)
