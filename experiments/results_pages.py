@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from claims import ROOT, counted, examine, rows, shares_of_examples, table, verdicts
 from results_sentences import DIGITS, PLANS, POINTS, SHAPES, SLICED, SPRITES, Known, leader, sentences
-from results_svg import BEST, COLOURS, MEANS, WORSE, Dot, Map, Scatter, forest, maps, scatters
+from results_svg import BEST, COLOURS, LEAST, MEANS, WORSE, Dot, Map, Scatter, forest, maps, scatters
 from results_tables import of_tables, on_two_devices, tables, twins, written
 from results_unasked import PAGE as ASIDES
 from results_unasked import unasked
@@ -38,17 +38,30 @@ PRESET = "standard"
 COMMAND = "python experiments/results_pages.py"
 HEAD = f"<!-- `{COMMAND}` writes this file from leaderboards/records: do not edit it. -->"
 READ = (
-    "Each dot is a seed: filled if its method *may be best*, hollow if the method is shown to be worse. A bar is the interval of "
-    "the mean. The solid line is the best answer that ignores the request, the dashed line real data."
+    "Each dot is a seed of a competing method: filled if the method *may be best*, hollow if it is shown to be worse. A bar is "
+    f"the interval of the mean. Shares below {LEAST:g} are drawn there. The solid line is the best answer that ignores the "
+    "request, the dashed line real data."
 )
 MAPS_READ = (
     "The darker a cell, the more of its samples are right; held-out cells have a frame. Methods are in the order of the table."
 )
 SIDE_READ = (
-    "A cell has a mean over seeds, or a value for each seed. If a heading names several scores, a cell has them in this order. "
-    "A dash marks a distance in another judge's features, which cannot be compared. *FD* is the Frechet distance in a "
-    "judge's features; it is pooled over all combinations, so it says nothing about composition."
+    "A cell has a mean over seeds, or a value for each seed. Methods that did not run on all of these tasks are left out, and "
+    "methods that do not compete are not."
 )
+SIDE_MORE = {
+    "images": "If a heading names several scores, a cell has them in this order; *seen* is the share of seen pairs drawn right. "
+    "*FD* is the Frechet distance in a judge's features over all held-out combinations, so it says nothing about "
+    "composition. It counts runs under the judge that most runs used, and a dash marks a method without any.",
+    "planning": "Values are percentages of plans that reach the goal. A *first plan* is executed from its own start, without a "
+    "second plan.",
+}
+CLAIMS_READ = (
+    "*found* has the means of both over the seeds that both have, *gain* is positive if A is better, in the score's unit, and "
+    "*p* is uncorrected."
+)
+ORACLE = "-oracle"
+"""The end of the names of methods with exact scores."""
 MOST_MAPS, MOST_CELLS = 4, 100
 """Number of maps on the front page, and largest number of cells of a lattice that is drawn for every method."""
 
@@ -77,7 +90,7 @@ def files(published: Published) -> dict[str, str]:
     texts |= {f"{FOLDER}/{task}.svg": maps(found) for task, found in cells.items()}
     axes = {task: [name for name, _ in catalogue[task].factors] for task in cells}
     texts |= {f"{FOLDER}/{family}.md": family_page(known, family, side[family], axes, records) for family in families}
-    about = "Each row has the scores of one spec that ran on a CPU and on a GPU, which round differently."
+    about = "Each row has the scores of one spec that ran on a CPU and, with another version of torch, on a GPU."
     devices = f"# Runs on two devices\n\n{HEAD}\n\n{about}\n\n"
     texts[f"{FOLDER}/processors.md"] = f"{devices}{on_two_devices(own)}\n"
     asides = unasked(known.board.rows, everything, HEAD, known.board.verdicts)
@@ -109,23 +122,27 @@ def read(records: Path) -> Published:
 def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -> str:
     said = [f"{place}. {words} {links(files)}" for place, (words, files) in enumerate(sentences(known), 1)]
     shown = [
-        ("images.svg", "Images, by the part of pairs that was never seen", READ),
+        ("images.svg", "Images, a panel for each task", READ),
         (
             "seen.svg",
             "What is learnt and what is composed",
-            "Each dot is a method on a task: its share attained on seen combinations against that on unseen ones.",
+            "Each dot is a trained method on a task: its share attained on seen and on unseen combinations.",
         ),
         (
             "recall.svg",
             "Accuracy against recall",
-            "A row with less than half of real data's recall draws means and cannot be best.",
+            "A request of these tasks has several pictures, so a method with less than half of real data's recall draws means.",
         ),
         (
             "lattice.svg",
             "Which combinations fail",
             "The hardest split of Shapes3D, shapes by hues: held-out cells have a frame, and dark cells have many right samples.",
         ),
-        ("exact.svg", "Exact against learnt scores on the plane", "Hollow dots are targets far from the sources."),
+        (
+            "exact.svg",
+            "Exact against learnt scores on the plane",
+            "Each dot is a method on a target, on logarithmic axes. Hollow dots are targets far from the sources.",
+        ),
         (
             "silos.cost.svg",
             "What a score costs where data stay in silos",
@@ -164,17 +181,21 @@ def heading(answer: Answer) -> str:
 def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, records: Path) -> str:
     own = [(question, answer) for question, answer in known.view.answers() if question.family == family]
     tasks = {answer.section.task for _, answer in own}
+    units = " ".join(f"A distance is the {what}." for what in {answer.unit[1] for _, answer in own if "↓" in answer.unit[0]})
+    if any(entry.row.method.endswith(ORACLE) for _, answer in own for entry in answer.entries):
+        units = f"{units} Costs of methods with exact scores leave out the formulas of these scores.".strip()
     parts = [
         f"# Results: {family}",
         HEAD,
         f"The runs are at `{known.view.preset}`. A cost is that of the training and of {SAMPLES:,} samples. *Share attained* is "
-        "the share of the way from the best answer that ignores the request to real data, *seen* is the same on seen "
-        "combinations, and *recall* is a share of real data's recall.",
+        "the share of the way from the best answer that ignores the request to real data. *Seen* puts the score on seen "
+        "combinations on the same scale, so it may exceed the whole way. *Recall* is a share of real data's recall. "
+        f"[Marks](../boards.md#marks) explains states and failed fits. {units}".strip(),
     ]
     parts += ["## First places", first_places([answer for _, answer in own]), f"![forest plot]({family}.svg)", READ]
     parts += list(of_papers(known, tasks))
     if side:
-        parts += ["## Side by side", SIDE_READ, *side]
+        parts += ["## Side by side", f"{SIDE_READ} {SIDE_MORE.get(family, '')}".strip(), *side]
     for question, answer in own:
         task = answer.section.task
         parts += [f"## {task}", question.asked.about, of_task(answer, records)]
@@ -231,7 +252,7 @@ def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
             yield f"## Claims of {paper}"
             yield (
                 f"{counted(said).capitalize()}, which means not significant after Holm's correction over the paper's claims. "
-                f"*A > B* claims that A is better than B, and *found* has the means of both.{' ' if shares else ''}{shares}"
+                f"*A > B* claims that A is better than B. {CLAIMS_READ}{' ' if shares else ''}{shares}"
             )
             yield table(claims, said)
 
@@ -259,9 +280,9 @@ def learnt_and_composed(view: View) -> str:
         Dot(entry.seen, max(entry.share, 0.0), f"{entry.row.method}, {answer.section.task}", colours[question.family])
         for question, answer in view.answers()
         for entry in answer.competing
-        if entry.seen is not None and entry.seen >= 0 and entry.share is not None
+        if entry.seen is not None and entry.seen >= 0 and entry.share is not None and not entry.row.learns_nothing
     ]
-    plot = Scatter("every method and task", "share attained, seen", "share attained, unseen", tuple(dots), diagonal=True)
+    plot = Scatter("every trained method and task", "share attained, seen", "share attained, unseen", tuple(dots), diagonal=True)
     return scatters([plot], 1, list(colours.items()))
 
 

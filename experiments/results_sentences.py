@@ -14,7 +14,7 @@ from results_tables import NUMBERS
 
 from compbench.api.schemas import Record
 from compbench.board.row import Board
-from compbench.board.verdict import HALF, LEARNT
+from compbench.board.verdict import HALF, LEARNT, SOLVED
 from compbench.board.view import Answer, Entry, View
 
 SHAPES = {"a quarter": "shapes3d-light", "half": "shapes3d-medium", "three quarters": "shapes3d-heavy"}
@@ -84,38 +84,39 @@ def sliced(known: Known) -> str:
     whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
     if not found:
         return ""
-    least = f", though they attain at least {percent(min(whole))} on seen combinations" if whole else ""
+    least = f"; on seen combinations these attain at least {percent(min(whole))}" if whole else ""
     at_best = f"Methods that add scores of single factors to the unconditional score have at best {listed(found)}{least}."
     return f"{at_best}{additive(known)}"
 
 
 def additive(known: Known) -> str:
-    """The scores on Shapes3D of adding mean effects to real seen pictures, and how many methods score no higher."""
+    """The scores on Shapes3D of adding mean effects to real seen pictures, and how many trained methods score no higher."""
     answers = [answer for task in SHAPES.values() if (answer := known.answer(task))]
     own = [(entry, answer) for answer in answers if (entry := leader(answer, {"additive"}))]
     if not own or len(own) < len(answers):
         return ""
+    trained = [[other for other in answer.competing if not other.row.learns_nothing] for _, answer in own]
     beaten = [
-        sum((other.share or 0.0) <= (entry.share or 0.0) for other in answer.competing if other is not entry)
-        for entry, answer in own
+        f"{sum((other.share or 0.0) <= (entry.share or 0.0) for other in others)} of {len(others)}"
+        for (entry, _), others in zip(own, trained, strict=True)
     ]
     return (
         f" {code('additive')}, which learns nothing, has {listed([entry.score for entry, _ in own])} there, and "
-        f"{listed([f'{count} of {len(answer.competing) - 1}' for count, (_, answer) in zip(beaten, own, strict=True)])} other "
-        "methods do not exceed it."
+        f"{listed(beaten)} trained methods have no better mean."
     )
 
 
 def composing_is_not_learning(known: Known) -> str:
     ran = (entry for _, answer in known.view.answers() for entry in answer.competing)
     entries = [entry for entry in ran if not entry.row.learns_nothing]
-    learnt = [entry for entry in entries if entry.seen is not None and entry.seen >= LEARNT and entry.share is not None]
+    known_twice = [entry for entry in entries if entry.seen is not None and entry.share is not None]
+    learnt = [entry for entry in known_twice if entry.seen is not None and entry.seen >= LEARNT]
     lost = [entry for entry in learnt if entry.share is not None and entry.share < HALF]
     if not learnt:
         return ""
     return (
-        f"Learning is not composing: {len(learnt)} pairs of a method and a task attain {percent(LEARNT)} or more on seen "
-        f"combinations, and {len(lost)} of them less than {percent(HALF)} on unseen ones."
+        f"Learning is not composing: of {len(known_twice)} pairs of a trained method and a task {len(learnt)} attain "
+        f"{percent(LEARNT)} or more on seen combinations, and {len(lost)} of these less than {percent(HALF)} on unseen ones."
     )
 
 
@@ -123,10 +124,10 @@ def not_learnt(known: Known) -> str:
     poor = unlearnt(known)
     if not poor:
         return ""
-    said = listed([f"{code(task)} (at best {percent(part)} of real data's score)" for task, part in sorted(poor.items())])
+    said = listed([f"{code(task)} (at best {percent(part)})" for task, part in sorted(poor.items())])
     return (
-        f"No ranked method has learnt even the seen combinations of these tasks: {said}. They rank how well methods learn rather "
-        "than how well they compose."
+        f"No ranked method that is trained has {percent(LEARNT)} of real data's score on the seen combinations of these tasks: "
+        f"{said}. They rank how well methods learn rather than how well they compose."
     )
 
 
@@ -138,10 +139,12 @@ def means(known: Known) -> str:
     task, top = max(drawn, key=lambda one: one[1].share or 0.0)
     tasks = listed(sorted({code(task) for task, _ in drawn}))
     recall = percent(top.row.recall or 0.0)
+    competing = sum(entry.state != "reference" for _, entry in drawn)
+    references = f" and {number(len(drawn) - competing)} references" if competing < len(drawn) else ""
     return (
         f"A judge's accuracy also rewards blurred means: on {code(task)} {code(top.row.method)} has {top.score}, but {recall} of "
-        f"real data's recall. On {tasks} {number(len(drawn))} rows have less than half of that recall, and such rows cannot be "
-        "best."
+        f"real data's recall. On {tasks} {number(competing)} methods{references} have less than half of that recall, so "
+        "they cannot be best."
     )
 
 
@@ -150,11 +153,15 @@ def plane(known: Known) -> str:
     worse = {answer.section.task: sum(entry.row.worse_than_constant for entry in answer.competing) for answer in answers}
     if not answers:
         return ""
-    solved = [code(answer.section.task) for answer in answers if answer.verdict == "solved"]
+    by_task = {answer.section.task: solvers(answer) for answer in answers if answer.verdict == "solved"}
+    solved, unsolved = [code(name) for name in by_task], [code(one.section.task) for one in answers if one.verdict == "unsolved"]
+    all_of_them = len(by_task) > 1 and not set.intersection(*by_task.values())
     task = max(worse, key=lambda name: worse[name])
     of = next(len(answer.competing) for answer in answers if answer.section.task == task)
-    first = f"On the plane, methods with learnt scores solve {listed(solved) or 'no target'}"
-    return f"{first}; on {code(task)} {worse[task]} of {of} methods end further from the target than the seen points are."
+    first = f"On the plane, some method with learnt scores solves {listed(solved) or 'no target'}"
+    first += ", but no method solves all of them" if all_of_them else ""
+    first += f"; {listed(unsolved)} {'is' if len(unsolved) == 1 else 'are'} unsolved" if unsolved else ""
+    return f"{first}. On {code(task)} {worse[task]} of {of} methods are worse than seen points, whatever is asked."
 
 
 def particles(known: Known) -> str:
@@ -185,11 +192,11 @@ def bumps(known: Known) -> str:
     if len(answers) < len(BUMPS):
         return ""
     good = [method for method in ranked(answers[BUMPS[0]]) if all(method in ranked(answer) for answer in answers.values())]
-    around = [entry for answer in answers.values() if (entry := leader(answer, SLICED))]
-    most = percent(max(right for entry in around if (right := part_right(entry)) is not None)) if around else "none"
+    around = {task: part_right(entry) for task, answer in answers.items() if (entry := leader(answer, SLICED))}
+    most = listed([f"{percent(right)} ({code(task)})" for task, right in around.items() if right is not None]) or "none"
     return (
         f"{named(good) or 'No method'} may be best both with the centre and with a corner held out; methods that add scores of "
-        f"single factors to the unconditional score put at most {most} of the held-out bumps in the right place."
+        f"single factors to the unconditional score draw at most {most} of the held-out bumps right."
     )
 
 
@@ -198,12 +205,12 @@ def silos(known: Known) -> str:
     if digits is None or points is None or not digits.best or not points.best:
         return ""
     cheap, dear = digits.cheapest, max(digits.best, key=lambda entry: entry.cost or 0.0)
-    cost = f"; the cheapest takes {cheap.cost_words}" if cheap else ""
+    cost = f"; training and samples of the cheapest take {cheap.cost_words}" if cheap else ""
     if cheap and dear is not cheap:
-        cost += f", the most expensive {dear.cost_words}"
+        cost += f", of the most expensive {dear.cost_words}"
     return (
-        f"With digits in ten silos {named(ranked(digits))} may be best ({digits.best[0].score}{cost}). With points in two silos "
-        f"{named(ranked(points))} may be best ({points.best[0].score}; real data {points.real})."
+        f"With digits in ten silos {named(ranked(digits))} may be best ({digits.best[0].score}; real data {digits.real}{cost}). "
+        f"With points in two silos {named(ranked(points))} may be best ({points.best[0].score}; real data {points.real})."
     )
 
 
@@ -225,8 +232,10 @@ def orders(known: Known) -> str:
     said = [verdict for _, verdict in known.claims]
     holds, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
     papers = len({found.claim.paper for found, _ in known.claims})
+    argued = sum(found.claim.paper == "FKC" for found, _ in known.claims)
+    ours = f" ({argued} of them follow from FKC's argument, since our copy of it has no numbers)" if argued else ""
     return (
-        f"The {number(papers)} papers claim {len(said)} orders of two methods that we tested: {holds} hold here, {against} are "
+        f"Of {len(said)} orders of two methods that {number(papers)} papers claim{ours}, {holds} hold here, {against} are "
         f"reversed and {len(said) - holds - against} stay open, with Holm's correction over the claims of each paper."
     )
 
@@ -243,9 +252,9 @@ def devices(known: Known) -> str:
         return ""
     _, first, second, spec = max(gaps, key=lambda gap: gap[0])
     return (
-        f"One seed may give different scores on two processors: of {number(len(gaps))} specs that ran on a CPU and on a GPU, "
-        f"{code(spec.method)} on {code(spec.task)} differs most ({percent(first.value or 0.0)} and "
-        f"{percent(second.value or 0.0)}), so no conclusion here rests on a single run."
+        f"One seed may give different scores on two machines: of {number(len(gaps))} specs that ran on a CPU and, with another "
+        f"version of torch, on a GPU, {code(spec.method)} on {code(spec.task)} differs most ({percent(first.value or 0.0)} and "
+        f"{percent(second.value or 0.0)})."
     )
 
 
@@ -271,6 +280,11 @@ def leader(answer: Answer, methods: Collection[str]) -> Entry | None:
 def blurred(answer: Answer) -> list[Entry]:
     """Entries that draw means, references included."""
     return [entry for entry in answer.entries if entry.row.draws_means]
+
+
+def solvers(answer: Answer) -> set[str]:
+    """Methods that may be best and attain enough to solve the task."""
+    return {entry.row.method for entry in answer.best if (entry.share or 0.0) >= SOLVED}
 
 
 def unlearnt(known: Known) -> dict[str, float]:

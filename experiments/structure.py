@@ -46,6 +46,7 @@ class Run(NamedTuple):
     share: float
     r2: float | None
     cosine: float | None
+    preset: str
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -91,7 +92,7 @@ def _run(record: Record) -> Run | None:
     if Registry().load("tasks", record.spec.task).event.kind != "image":
         return None
     share, found = Scale(zero, score.ceiling).share(score.value), record.structure
-    return Run(record.spec.task, record.spec.method, record.spec.seed, share, found.r2, found.cosine)
+    return Run(record.spec.task, record.spec.method, record.spec.seed, share, found.r2, found.cosine, record.spec.preset)
 
 
 VALUES: tuple[tuple[str, Callable[[Run], float | None]], ...] = (("R2", lambda run: run.r2), ("cosine", lambda run: run.cosine))

@@ -19,7 +19,7 @@ COLUMNS = ("task", "preset", "method", "score", "shots", "mean", "low", "high", 
 TITLE = "What is zero-shot worth?"
 LEAD = (
     "Scores of held-out combinations after training on a number of real examples of each. A method's score without examples is "
-    f"worth as many examples as {REFERENCE}, which composes nothing, needs to reach the same score (docs/shots.md)."
+    f"worth as many examples as {REFERENCE}, which has no rule of composition, needs to reach the same score (docs/shots.md)."
 )
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, FOOT = 640, 300, 46, 190, 30, 34
 COLOURS = ("#3b6ea5", "#d9822b", "#4c9a4c", "#b04a5a", "#7a5aa6", "#8a6d3b", "#c05fa0", "#5f6b73")

@@ -25,7 +25,7 @@ from compbench.board.row import BoardRow
 from compbench.board.statistics import Interval, mean
 
 REFERENCE = "mono"
-"""The reference that converts a score to a number of examples: one network for whole conditions, which composes nothing."""
+"""The reference that converts a score to a number of examples: one network for whole conditions, with no rule of composition."""
 STEPS = 200
 """Between two numbers of shots, the ends of the interval are searched at this many points and interpolated linearly."""
 
@@ -184,6 +184,9 @@ def in_words(name: str, found: Worth, row: BoardRow, most: int) -> str:
         value = f"{found.shots:.2g} example{'' if 0.995 <= found.shots < 1.05 else 's'}"
     if found.interval is None:
         sure = "one seed in common, so no interval"
+    elif found.interval == (0, None):
+        cannot = "cannot tell what composition without examples is worth (95 %: 0 or more)"
+        return f"{name} ({what}): {found.num_seeds} seeds {cannot}"
     elif found.interval[1] is None:
         sure = f"95 %: {found.interval[0]:.2g} or more, {found.num_seeds} seeds"
     else:

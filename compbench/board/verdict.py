@@ -23,7 +23,7 @@ MEANINGS: dict[str, str] = {
     "solved": f"a method that may be best goes 90 % {WAY}, and each seed of it half as far as its best",
     "open": f"the furthest method that may be best goes 50 to 90 % {WAY}",
     "unsolved": f"no method that may be best goes 50 % {WAY}",
-    "not learnt": "no method gets 90 % of the seen combinations right",
+    "not learnt": "no method that learns has 90 % of real data's score on seen combinations",
     "draws means": "only methods that draw averages reach the best score",
 }
 """The meaning of each verdict, as the page, the terminal and docs/boards.md print it."""

@@ -16,7 +16,7 @@ from compbench.system.errors import CompbenchError
 
 def found(shares: list[float], *, sign: float = 1.0, seeds: int = 2) -> list[Run]:
     return [
-        Run("dsprites-light", f"method {number}", seed, share + 0.001 * seed, sign * share + 0.0005 * seed, 1 - share)
+        Run("dsprites-light", f"method {number}", seed, share + 0.001 * seed, sign * share + 0.0005 * seed, 1 - share, "quick")
         for number, share in enumerate(shares)
         for seed in range(seeds)
     ]
