@@ -29,6 +29,8 @@ from compbench.board import site
 from compbench.board.build import answers, opened_on
 from compbench.board.catalogue import Catalogue, TaskFacts
 from compbench.board.notation import share_words
+from compbench.board.question_table import LABELS
+from compbench.board.row import BoardRow
 from compbench.board.view import SAMPLES, STATE_WORDS, Answer, Entry, View
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
@@ -152,9 +154,12 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
     drawn = [f"## {title}\n\n![{title}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
     pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
     beyond = f"; what sealed holdouts, shots and the structure of networks say is [here]({FOLDER}/{ASIDES})" if asides else ""
+    entries = [entry for _, answer in known.view.answers() for entry in answer.entries]
+    older = sum(entry.row.newer_version > 0 for entry in entries)
+    versions = f"{older} of {len(entries)} rows have an older version of their method; the tables say which. " if older else ""
     about = (
         f"This page has the findings of the published runs at `{known.view.preset}`. A method *may be best* unless another one "
-        f"is shown to be better. Each family of tasks has a page with tables, seeds and samples: {pages}{beyond}. "
+        f"is shown to be better. {versions}Each family of tasks has a page with tables, seeds and samples: {pages}{beyond}. "
         "[How to read a board](boards.md) explains the terms, and [investigations](investigations/index.md) "
         "answer single questions."
     )
@@ -198,7 +203,8 @@ def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, reco
         parts += ["## Side by side", f"{SIDE_READ} {SIDE_MORE.get(family, '')}".strip(), *side]
     for question, answer in own:
         task = answer.section.task
-        parts += [f"## {task}", question.asked.about, of_task(answer, records)]
+        here = f" Here: {LABELS[answer.label]}." if answer.label in LABELS else ""
+        parts += [f"## {task}", f"{question.asked.about}{here}", of_task(answer, records)]
         if task in axes:
             parts.append(
                 f"![which combinations fail]({task}.svg)\n\nRows are {axes[task][0]}, columns {axes[task][1]}. {MAPS_READ}"
@@ -218,9 +224,9 @@ def first_places(found: Sequence[Answer]) -> str:
 
 
 def of_task(answer: Answer, records: Path) -> str:
-    """Each method's score, seeds and cost, and a link to its samples."""
+    """Each method's score, seeds and cost, and a link to its samples; its version where records have a newer one."""
     entries = answer.entries
-    values: dict[str, list[str]] = {"": [f"`{entry.row.method}`" for entry in entries]}
+    values: dict[str, list[str]] = {"": [in_version(entry.row) for entry in entries]}
     values["state"] = [STATE_WORDS[entry.state] for entry in entries]
     values["score"] = [entry.score for entry in entries]
     values["seeds"] = [
@@ -234,6 +240,10 @@ def of_task(answer: Answer, records: Path) -> str:
     values["samples"] = [samples(entry, records) for entry in entries]
     kept = {name: column for name, column in values.items() if set(column) != {"-"}}
     return rows([tuple(kept), *zip(*kept.values(), strict=True)])
+
+
+def in_version(row: BoardRow) -> str:
+    return f"`{row.method}`" + (f" (version {row.method_version}, now {row.newer_version})" if row.newer_version else "")
 
 
 def samples(entry: Entry, records: Path) -> str:

@@ -195,8 +195,8 @@ def bumps(known: Known) -> str:
     around = {task: part_right(entry) for task, answer in answers.items() if (entry := leader(answer, SLICED))}
     most = listed([f"{percent(right)} ({code(task)})" for task, right in around.items() if right is not None]) or "none"
     return (
-        f"{named(good) or 'No method'} may be best both with the centre and with a corner held out; methods that add scores of "
-        f"single factors to the unconditional score draw at most {most} of the held-out bumps right."
+        f"{named(good) or 'No method'} may be best both with the centre and with a corner held out; methods that add scores "
+        f"draw at most {most} of the held-out bumps right."
     )
 
 
@@ -252,9 +252,8 @@ def devices(known: Known) -> str:
         return ""
     _, first, second, spec = max(gaps, key=lambda gap: gap[0])
     return (
-        f"One seed may give different scores on two machines: of {number(len(gaps))} specs that ran on a CPU and, with another "
-        f"version of torch, on a GPU, {code(spec.method)} on {code(spec.task)} differs most ({percent(first.value or 0.0)} and "
-        f"{percent(second.value or 0.0)})."
+        f"Of {number(len(gaps))} specs that ran on a CPU and, with another version of torch, on a GPU, {code(spec.method)} on "
+        f"{code(spec.task)} differs most ({percent(first.value or 0.0)} and {percent(second.value or 0.0)})."
     )
 
 

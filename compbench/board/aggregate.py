@@ -66,6 +66,10 @@ def aggregate(
     read = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
     checked, others = by_one_judge(read)
     older = older_code(checked)
+    newest: dict[tuple[str, str], int] = {}
+    for record in checked:
+        method = record.spec.method, record.plugin.distribution
+        newest[method] = max(record.spec.method_version, newest.get(method, 0))
     attempts: dict[Section, dict[Group, list[Record]]] = defaultdict(lambda: defaultdict(list))
     known = standings or {}
     for record in _latest(checked, known):
@@ -88,6 +92,7 @@ def aggregate(
                 timing=timing(_successful(groups[row.group]), costs, default=row.kind != "ablation"),
                 other_judge=_seeds(groups[row.group], others),
                 older=tuple(sorted({part for name in row.records for part in older.get(name, ())})),
+                newer_version=last if (last := newest.get(row.group[:2], 0)) > row.method_version else 0,
             )
             for row in _competing(made, defaults)
         ]

@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 QUESTIONS = (
     Asked(
         "Emoji: skin tones",
-        "A role in a skin tone that it never had.",
+        "A role in a skin tone, or as a person, that it never had.",
         (
             ("emoji-light", "¼ unseen"),
             ("emoji-medium", "½ unseen"),
@@ -67,13 +67,13 @@ QUESTIONS = (
     Asked("Sprites", "A shape in an orientation new to it.", (("dsprites-light", ""),), "sprites"),
     Asked(
         "Plane: target near",
-        "Two changes of a cloud of points. Together they stay within the training data.",
+        "Two changes of a cloud of points at once, whose result stays within the training data.",
         (("gauss2d-fact-id", "one axis each"), ("gauss2d-nonfact-id", "both axes"), ("gmm-id", "clusters")),
         "plane-near",
     ),
     Asked(
         "Plane: target far",
-        "Two changes of a cloud of points. Together they leave the training data.",
+        "Two changes of a cloud of points at once, whose result leaves the training data.",
         (("gauss2d-fact-ood", "one axis each"), ("gauss2d-nonfact-ood", "both axes"), ("gmm-ood", "clusters")),
         "plane-far",
     ),
@@ -85,14 +85,14 @@ QUESTIONS = (
     ),
     Asked(
         "Digits in ten silos",
-        "Ten sites keep their images. A digit in a colour that it has at no site.",
+        "A digit in a colour that it has at none of ten sites, which keep their images.",
         (("cmnist-noniid", ""),),
         "digits",
     ),
-    Asked("Points in two silos", "Two sites keep their points. The corner that both lack.", (("blobs-noniid", ""),), "blobs"),
+    Asked("Points in two silos", "A corner that both sites lack, which keep their points.", (("blobs-noniid", ""),), "blobs"),
     Asked(
         "Plans in two silos",
-        "Two sites keep their robot data. A diagonal move that both lack.",
+        "A diagonal move that both sites lack, which keep their robot data.",
         (("planning-noniid", ""),),
         "plans",
     ),

@@ -51,6 +51,7 @@ class BoardRow(NamedTuple):
         primary: the section's primary column.
         codes: how many versions of the code the runs came from; a change of GPU-only code does not count for CPUs.
         older: parts of the code that differ from those of newer records (`groups.older_code`).
+        newer_version: the newest version of the method that any record has; 0 if the row has it.
         other_judge: seeds whose distances use another judge's features than those of most runs: these distances are compared in
             floors (`Cell.relative`), and the kernel distance is left out.
         threads: numbers of CPU threads that the runs had.
@@ -102,6 +103,7 @@ class BoardRow(NamedTuple):
     pooled: bool = False
     pooled_steps: float = 0.0
     older: tuple[str, ...] = ()
+    newer_version: int = 0
     other_judge: tuple[int, ...] = ()
     threads: tuple[int, ...] = ()
     unrecovered_spikes: tuple[str, ...] = ()

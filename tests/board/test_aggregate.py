@@ -246,6 +246,15 @@ def test_an_older_version_may_have_had_another_default_that_all_its_runs_agree_o
     assert found == [("k=16", "run"), ("k=4", "ablation")]
 
 
+def test_a_row_of_an_older_version_says_that_a_newer_one_was_run_on_another_task() -> None:
+    first, second = seeds("fkc", 0.5, 0.6), seeds("fkc", 0.7, 0.8, task="gmm-id")
+    second = [one.model_copy(update={"spec": one.spec.model_copy(update={"method_version": 3})}) for one in second]
+    old, new = rows([*first, *second])
+    assert [(row.method_version, row.newer_version) for row in (old, new)] == [(1, 3), (3, 0)]
+    said = "version 1 of the method; version 3 was run elsewhere"
+    assert [said in notation.notes(row) for row in (old, new)] == [True, False]
+
+
 def test_a_failed_seed_counts_as_the_worst_in_the_ranks() -> None:
     lame = [*seeds("lame", 0.90, 0.91), record(status="oom", method="lame", seed=2)]
     board = {row.method: row for row in rows([*lame, *seeds("sound", 0.85, 0.86, 0.87), *seeds("low", 0.1, 0.11, 0.12)])}
