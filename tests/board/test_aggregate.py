@@ -249,7 +249,7 @@ def test_an_older_version_may_have_had_another_default_that_all_its_runs_agree_o
 def test_a_row_of_an_older_version_says_that_a_newer_one_was_run_on_another_task() -> None:
     first, second = seeds("fkc", 0.5, 0.6), seeds("fkc", 0.7, 0.8, task="gmm-id")
     second = [one.model_copy(update={"spec": one.spec.model_copy(update={"method_version": 3})}) for one in second]
-    old, new = rows([*first, *second])
+    old, new = sorted(rows([*first, *second]), key=lambda row: row.method_version)
     assert [(row.method_version, row.newer_version) for row in (old, new)] == [(1, 3), (3, 0)]
     said = "version 1 of the method; version 3 was run elsewhere"
     assert [said in notation.notes(row) for row in (old, new)] == [True, False]
