@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 QUESTIONS = (
     Asked(
         "Emoji: skin tones",
-        "A role in a skin tone, or as a person, that it never had.",
+        "A role that is new to a skin tone or person.",
         (
             ("emoji-light", "¼ unseen"),
             ("emoji-medium", "½ unseen"),
