@@ -31,12 +31,11 @@ from compbench.board.aggregate import one_a_seed
 from compbench.board.cells import trials_of, whole_of
 from compbench.board.ranking import p_values
 from compbench.board.statistics import holm, mean
+from compbench.board.verdict import LEARNT
 from compbench.registry.registry import Registry
 from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent
-LEARNT = 0.8
-"""A model has not learnt its training data if it has less than this share of the ceiling on seen combinations."""
 
 
 class Side(NamedTuple):
@@ -67,7 +66,7 @@ class Found(NamedTuple):
     Attributes:
         gain: mean of the differences, positive where the better side is better.
         p: p value of "the sides are equal"; None with fewer than two seeds.
-        seen: share of the ceiling that the better side has on seen combinations; None if the task has no such score.
+        seen: mean share of the ceiling that the better side has on seen combinations; None if the task has no such score.
         examples: training examples that the budget of the rows grants to one party.
     """
 
@@ -117,7 +116,9 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
         left, right = (tuple(primary(rows[seed]) for seed in common) for rows in (better, worse))
         gain = sign * (mean(left) - mean(right))
         examples = examples_of(first.spec.budget)
-        found.append(Found(claim, left, right, gain, compared(claim, on_task), learnt(first), examples))
+        fits = [share for seed in common if (share := learnt(better[seed])) is not None]
+        seen = mean(fits) if fits else None
+        found.append(Found(claim, left, right, gain, compared(claim, on_task), seen, examples))
     return found
 
 
