@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from claims import ROOT, counted, examine, rows, shares_of_examples, table, verdicts
-from results_sentences import DIGITS, PLANS, POINTS, SHAPES, SLICED, SPRITES, Known, leader, sentences
+from results_sentences import DIGITS, ORACLE, PLANS, POINTS, SHAPES, SLICED, SPRITES, Known, leader, puzzle, sentences
 from results_svg import BEST, COLOURS, LEAST, MEANS, WORSE, Dot, Map, Scatter, forest, maps, scatters
 from results_tables import of_tables, on_two_devices, tables, twins, written
 from results_unasked import PAGE as ASIDES
@@ -62,8 +62,6 @@ CLAIMS_READ = (
     "*found* has the means of both over the seeds that both have, *gain* is positive if A is better, in the score's unit, and "
     "*p* is uncorrected."
 )
-ORACLE = "-oracle"
-"""The end of the names of methods with exact scores."""
 MOST_MAPS, MOST_CELLS = 4, 100
 """Number of maps on the front page, and largest number of cells of a lattice that is drawn for every method."""
 
@@ -204,7 +202,7 @@ def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, reco
     for question, answer in own:
         task = answer.section.task
         here = f" Here: {LABELS[answer.label]}." if answer.label in LABELS else ""
-        parts += [f"## {task}", f"{question.asked.about}{here}", of_task(answer, records)]
+        parts += [f"## {task}", f"{question.asked.about}{here} {puzzle(answer)}".strip(), of_task(answer, records)]
         if task in axes:
             parts.append(
                 f"![which combinations fail]({task}.svg)\n\nRows are {axes[task][0]}, columns {axes[task][1]}. {MAPS_READ}"

@@ -25,6 +25,8 @@ SLICED = frozenset(
     "naive-ode naive-sde slice-cfg interval-cfg cfg-plus autoguidance mcmc fkc rne driftlite superdiff coind".split()  # noqa: SIM905
 )
 """Methods that add the scores of single factors around NULL."""
+ORACLE = "-oracle"
+"""The end of the names of methods with exact scores."""
 MOST_NAMED = 4
 
 
@@ -155,11 +157,11 @@ def plane(known: Known) -> str:
         return ""
     by_task = {answer.section.task: solvers(answer) for answer in answers if answer.verdict == "solved"}
     solved, unsolved = [code(name) for name in by_task], [code(one.section.task) for one in answers if one.verdict == "unsolved"]
-    all_of_them = len(by_task) > 1 and not set.intersection(*by_task.values())
+    none_solves_all = len(by_task) > 1 and not set.intersection(*by_task.values())
     task = max(worse, key=lambda name: worse[name])
     of = next(len(answer.competing) for answer in answers if answer.section.task == task)
     first = f"On the plane, some method with learnt scores solves {listed(solved) or 'no target'}"
-    first += ", but no method solves all of them" if all_of_them else ""
+    first += ", but no method solves all of them" if none_solves_all else ""
     first += f"; {listed(unsolved)} {'is' if len(unsolved) == 1 else 'are'} unsolved" if unsolved else ""
     return f"{first}. On {code(task)} {worse[task]} of {of} methods are worse than seen points, whatever is asked."
 
@@ -224,6 +226,30 @@ def plans(known: Known) -> str:
         f"Planning with data in two silos: {named(ranked(answer))} may be best. They reach {between} of the goals, and recorded "
         f"plans {answer.real.removesuffix(' reached')}."
     )
+
+
+def puzzle(answer: Answer) -> str:
+    """What composing exact scores solves of a puzzle, beside greedy repair, and what networks learn of single groups of rules."""
+    exact = sorted(
+        (entry for entry in answer.entries if entry.row.method.endswith(ORACLE)), key=lambda entry: -(entry.share or 0.0)
+    )
+    repair = next((cell for entry in exact if (cell := entry.row.scores.get("heldout_greedy_repair"))), None)
+    if len(exact) < 2 or repair is None:
+        return ""
+    first, second = exact[:2]
+    said = (
+        f"With exact scores {code(first.row.method)} has {first.score} and {code(second.row.method)}, the next best, "
+        f"{second.score}; a greedy search that knows the rules repairs {percent(repair.mean)} of random answers."
+    )
+    learnt = [entry.row.seen.mean for entry in answer.entries if is_trained(entry) and entry.row.seen]
+    if not learnt:
+        return said
+    between = f"between {percent(min(learnt))} and {percent(max(learnt))}" if len(learnt) > 1 else percent(learnt[0])
+    return f"{said} With learnt ones answers to one group of rules alone are valid in {between} of cases."
+
+
+def is_trained(entry: Entry) -> bool:
+    return entry.state != "reference" and not entry.row.learns_nothing
 
 
 def orders(known: Known) -> str:

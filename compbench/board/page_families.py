@@ -135,7 +135,7 @@ def _figure(figure: PaperFigure) -> dict[str, Json]:
         "score": figure.score,
         "mean": figure.mean,
         "text": f"{figure.mean:g}" + ("" if figure.std is None else f" ± {figure.std:g}"),
-        "paper": clean(figure.paper) + (f", table {clean(figure.table)}" if figure.table else ""),
+        "paper": clean(figure.paper + figure.place),
     }
 
 

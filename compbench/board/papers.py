@@ -20,24 +20,31 @@ class Paper(NamedTuple):
     address: str
 
 
+ARXIV, FORUM = "https://arxiv.org/abs/", "https://openreview.net/forum?id="
 LITERATURE = (
-    Paper("factored-velocity-fields", "FVF", "Compositional Flow Matching with Factored Velocity Fields", ""),
-    Paper("decentralized-compositional-flow-matching", "DCFM", "Decentralized Compositional Flow Matching", ""),
+    Paper("factored-velocity-fields", "FVF", "Compositional Flow Matching with Factored Velocity Fields", f"{FORUM}77sT6Xaji7"),
+    Paper("decentralized-compositional-flow-matching", "DCFM", "Decentralized Compositional Flow Matching", f"{ARXIV}2606.10153"),
     Paper(
         "catastrophic-composition",
         "FKC",
         "Catastrophic Compositional Generation: Why Vanilla Diffusion Models Fail to Extrapolate",
-        "https://arxiv.org/abs/2606.23920",
+        f"{ARXIV}2606.23920",
     ),
     Paper(
         "forced-rendering",
         "forced rendering",
         "Compositional Generalization via Forced Rendering of Disentangled Latents",
-        "https://arxiv.org/abs/2501.18797",
+        f"{ARXIV}2501.18797",
     ),
-    Paper("coind", "CoInD", "CoInD: Enabling Logical Compositions in Diffusion Models", "https://arxiv.org/abs/2503.01145"),
+    Paper("coind", "CoInD", "CoInD: Enabling Logical Compositions in Diffusion Models", f"{ARXIV}2503.01145"),
+    Paper(
+        "pem",
+        "PEM",
+        "Generalizable Reasoning through Compositional Energy Minimization",
+        f"{ARXIV}2510.20607",
+    ),
 )
-"""The papers that tasks and figures come from; no public address of the first two is known here."""
+"""The papers that tasks and figures come from."""
 
 COLUMNS = ("paper", "table", "task", "method", "metric", "score", "mean", "std", "note")
 
@@ -54,6 +61,11 @@ class PaperFigure(NamedTuple):
     mean: float
     std: float | None
     note: str
+
+    @property
+    def place(self) -> str:
+        """The table, as the end of a phrase that begins with the paper's name; "" if the figure is in no table."""
+        return f", table {self.table}" if self.table else ""
 
 
 def read(path: Path | None) -> tuple[PaperFigure, ...]:

@@ -135,7 +135,7 @@ def _paper_line(figure: PaperFigure) -> tuple[str, ...]:
         "score": text(figure.score),
         "mean": exact(figure.mean),
         "std": exact(figure.std),
-        "note": text(f"{figure.paper}, table {figure.table}: {figure.metric}. {figure.note}"),
+        "note": text(f"{figure.paper}{figure.place}: {figure.metric}. {figure.note}"),
     }
     return tuple(cells.get(name, "") for name in SCORES)
 

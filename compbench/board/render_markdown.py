@@ -94,7 +94,7 @@ def _table(answer: Answer, rows: Sequence[BoardRow], figures: tuple[PaperFigure,
         cited = paper_of(paper)
         for figure in (figure for score, figure in own.items() if primary and score.startswith(primary.key)):
             beside = "" if figure.std is None else f" ± {spread(figure.std, figure.mean)}"
-            where = f"{cited.short if cited else paper}, table {figure.table}: {figure.metric}"
+            where = f"{cited.short if cited else paper}{figure.place}: {figure.metric}"
             where += "" if primary and figure.score == primary.key else f"; compare it with our {figure.score}"
             lines.append(line([escape(method), "*paper*", f"*{number(figure.mean)}{beside}*", "", escape(where)]))
     if answer.crossing:
