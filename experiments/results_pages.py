@@ -184,7 +184,8 @@ def heading(answer: Answer) -> str:
 def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, records: Path) -> str:
     own = [(question, answer) for question, answer in known.view.answers() if question.family == family]
     tasks = {answer.section.task for _, answer in own}
-    units = " ".join(f"A distance is the {what}." for what in {answer.unit[1] for _, answer in own if "↓" in answer.unit[0]})
+    distances = sorted({answer.unit[1] for _, answer in own if "↓" in answer.unit[0]})
+    units = " ".join(f"A distance is the {what}." for what in distances)
     if any(entry.row.method.endswith(ORACLE) for _, answer in own for entry in answer.entries):
         units = f"{units} Costs of methods with exact scores leave out the formulas of these scores.".strip()
     parts = [
