@@ -126,10 +126,10 @@ def not_learnt(known: Known) -> str:
     poor = unlearnt(known)
     if not poor:
         return ""
-    said = listed([f"{code(task)} (at best {percent(part)})" for task, part in sorted(poor.items())])
+    said = listed([f"{code(task)} ({percent(part)})" for task, part in sorted(poor.items())])
     return (
-        f"No ranked method that is trained has {percent(LEARNT)} of real data's score on the seen combinations of these tasks: "
-        f"{said}. They rank how well methods learn rather than how well they compose."
+        f"No ranked method that is trained has {percent(LEARNT)} of real data's score on the seen combinations of these tasks "
+        f"(in brackets the best): {said}. They rank learning, not composing."
     )
 
 
