@@ -68,6 +68,7 @@ def _answer(answer: Answer, places: Places) -> dict[str, Json]:
         "unit": list(answer.unit),
         "crossing": found and [index[id(found.kept.row)], index[id(found.out.row)], found.words],
         "ranked": len(answer.competing),
+        "alike": answer.alike,
         "cheapest": None if cheapest is None else index[id(cheapest.row)],
         "entries": [_entry(entry, index[id(entry.row)]) for entry in answer.entries],
     }

@@ -1,6 +1,7 @@
 // The first screen: one card per question, one forest plot per task, the matrix of methods by tasks.  All values come from the records' view.
 // Methods listed on a card of one task, of two, and of more; in a plot; and cards above a glossary.
 const SHOWN = 5, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 6, CARDS = 8;
+const ALIKE = "The scores tell no methods apart";
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
 const rowOf = (answer, entry) => boards[answer.board].rows[entry.row];
@@ -57,7 +58,7 @@ function answerBlock(answer, shown, one, count, headed) {
   const real = make("tfoot", {}, make("tr", {}, make("th", {scope: "row", title: "real data"}, "real"), make("td", {}), make("td", {}, answer.real ? bare(answer.real) : "?"), make("td", {})));
   const node = make("div", {class: "answer", "data-task": answer.task});
   if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), headed ? head : "", make("tbody", {}, ...lines), real));
-  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
+  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : answer.alike ? `${ALIKE}.` : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
   if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
   if (more) node.append(make("p", {class: "cheap"}, more));
@@ -67,11 +68,12 @@ function card(question, shown) {
   const answers = question.answers, one = answers.length === 1 && !answers[0].label;
   // One line names the tasks that cannot be ranked, if the reader has not narrowed the methods.
   const pending = answers.length > 1 ? answers.filter(a => !a.ranked && a.entries.every(e => shown(rowOf(a, e).method))) : [], ranked = answers.filter(a => !pending.includes(a));
-  const waiting = pending.length ? make("p", {class: "cheap"}, ["Not ranked yet, too few seeds: ", ...pending.flatMap((a, i) => i ? [", ", taskLink(a.task, a.label, a.about)] : [taskLink(a.task, a.label, a.about)])]) : "";
+  const line = (words, own) => own.length ? make("p", {class: "cheap"}, [words, ...own.flatMap((a, i) => i ? [", ", taskLink(a.task, a.label, a.about)] : [taskLink(a.task, a.label, a.about)])]) : "";
+  const waiting = [line("Not ranked yet, too few seeds: ", pending.filter(a => !a.alike)), line(`${ALIKE}: `, pending.filter(a => a.alike))];
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
   const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : "";
   const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2} more` : ""]) : "";
-  return make("article", {class: "card question"}, head, make("p", {class: "about"}, question.about), tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), waiting, all);
+  return make("article", {class: "card question"}, head, make("p", {class: "about"}, question.about), tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), ...waiting, all);
 }
 
 function forestTable(question, answer, shown) {

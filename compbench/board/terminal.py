@@ -85,7 +85,9 @@ def _title(question: Question, answer: Answer) -> str:
 def _best(answer: Answer) -> str:
     names = [_marked(clean(entry.row.method)[:NAME], entry.row.beyond) for entry in answer.best]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more} of {len(answer.competing)}" if names else "not ranked yet"
+    if not names:
+        return "none stands out" if answer.alike else "not ranked yet"
+    return f"{', '.join(names[:NAMED])}{more} of {len(answer.competing)}"
 
 
 def _first(answer: Answer) -> str:

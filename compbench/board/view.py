@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
     Attributes:
         state: `best` may be the best; `worse` is shown to be worse than another; `means` draws means and is not eligible for
-            first; `unranked` has too few seeds; `reference` does not compete; `failed` has no score.
+            first; `unranked` has too few seeds or no order; `reference` does not compete; `failed` has no score.
         shares: share of the way from the best constant answer (0) to real data (1), by seed.
         share: mean of `shares`; None where the task has no scale.
         low, high: ends of the 95 % interval of the score, as shares.
@@ -162,6 +162,11 @@ class Answer(NamedTuple):
     @property
     def competing(self) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.state in ("best", "worse"))
+
+    @property
+    def alike(self) -> bool:
+        """Whether methods with enough seeds have no order: runs of one differ as much as the methods do."""
+        return sum(entry.state == "unranked" and len(entry.row.seeds) > 1 for entry in self.entries) > 1
 
     @property
     def crossing(self) -> Crossing | None:
@@ -313,8 +318,8 @@ def verdict(board: Board, section: Section) -> str:
 
 
 def rank_commands(answer: Answer, preset: str, *, silos: bool) -> tuple[str, ...]:
-    """Commands that run three seeds of each of two methods of a task, so that they rank; () where methods rank already."""
-    if answer.competing:
+    """Commands that run three seeds of each of two methods of a task, so that they rank; () where enough seeds were run."""
+    if answer.competing or answer.alike:
         return ()
     ran = [entry.row.method for entry in answer.entries if entry.row.kind == "run"]
     names = list(dict.fromkeys([*ran, *COMPANIONS[silos]]))[:2]

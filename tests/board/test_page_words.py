@@ -215,6 +215,14 @@ def test_tasks_that_cannot_be_ranked_yet_share_a_line_and_plots_have_their_inter
 
 
 @needs_browser
+def test_a_task_whose_methods_all_score_alike_is_not_said_to_lack_seeds(tmp_path: Path, chromium: Browser) -> None:
+    ready = [*runs("bump-center", "mono", 0.9), *runs("bump-center", "factored", 0.2)]
+    alike = [*runs("bump-corner", "mono", 0.0), *runs("bump-corner", "factored", 0.0)]
+    chromium.open(published(tmp_path, [*ready, *alike]))
+    assert texts(chromium, ".question > .cheap") == ["The scores tell no methods apart: corner unseen"]
+
+
+@needs_browser
 def test_the_page_names_the_states_as_all_else_does(ranked: Path, chromium: Browser) -> None:
     chromium.open(ranked)
     assert chromium.run("return STATES") == STATE_WORDS
