@@ -38,6 +38,7 @@ NAMES = {
     "FKC": "Catastrophic Compositional Generation",
     "DCFM": "DCFM",
     "Forced rendering": "[Ff]orced rendering",
+    "PEM": "Compositional Energy Minimization",
 }
 """Headings of `docs/papers.md`, and the names of these papers in docstrings."""
 PRESETS = ("paper", "standard", "quick", "smoke")
@@ -209,7 +210,7 @@ def _table(figure: Mapping[str, str]) -> str:
 
 
 def _is_at(place: Place, figure: Mapping[str, str]) -> bool:
-    names = {"factored-velocity-fields": "FVF", "decentralized-compositional-flow-matching": "DCFM"}
+    names = {"factored-velocity-fields": "FVF", "decentralized-compositional-flow-matching": "DCFM", "pem": "PEM"}
     return place.paper == names.get(figure["paper"]) and place.place == _table(figure)
 
 

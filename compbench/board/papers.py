@@ -64,8 +64,8 @@ class PaperFigure(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The table, as the end of a phrase that begins with the paper's name; "" if the figure is in no table."""
-        return f", table {self.table}" if self.table else ""
+        """Where the figure stands, as the end of a phrase that begins with the paper's name."""
+        return f", {'table ' if self.table[:1].isdigit() else ''}{self.table}" if self.table else ""
 
 
 def read(path: Path | None) -> tuple[PaperFigure, ...]:

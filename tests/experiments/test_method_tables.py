@@ -73,3 +73,7 @@ def test_what_runs_used_is_what_their_records_have() -> None:
     assert training.endswith(f"of {run.spec.budget.batch_size}")
     assert sampling.startswith(f"{run.spec.budget.sample_steps} steps")
     assert method_tables.published()["mono"]
+
+
+def test_each_paper_of_the_page_has_a_name_in_docstrings() -> None:
+    assert {place.paper for place in method_tables.places(NAMES)} == method_tables.NAMES.keys()
