@@ -229,7 +229,7 @@ def plans(known: Known) -> str:
 
 
 def puzzle(answer: Answer) -> str:
-    """What composing exact scores solves of a puzzle, beside greedy repair, and what networks learn of single groups of rules."""
+    """Scores of the two best methods with exact scores on a puzzle and of greedy repair, and seen scores of trained methods."""
     exact = sorted(
         (entry for entry in answer.entries if entry.row.method.endswith(ORACLE)), key=lambda entry: -(entry.share or 0.0)
     )
