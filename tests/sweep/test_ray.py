@@ -42,6 +42,7 @@ def cluster(tmp_path: Path) -> dict[str, str]:
     return {**fake_ray.install(tmp_path / "ray", cores=2), template.PLACE: template.TEMPLATE.place()}
 
 
+@pytest.mark.slow  # of SLURM's jobs and of the local executor's processes the suite has it
 def test_a_run_whose_worker_was_killed_resumes_and_repeats_no_step(tmp_path: Path, cluster: dict[str, str], plugin) -> None:
     assert_resumes_after_its_worker_was_killed(tmp_path / "home", plugin(fit=STEPPED_FIT), cluster)
 

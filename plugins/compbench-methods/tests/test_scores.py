@@ -52,7 +52,7 @@ def asked(count: int, cell: tuple[int, int] = (1, 1)) -> Request:
         ("naive-ode-oracle", 0.5),
         ("naive-sde-oracle", 0.85),
         ("fkc-oracle", 20 / 21),
-        ("mcmc-oracle", 20 / 21),
+        pytest.param("mcmc-oracle", 20 / 21, marks=pytest.mark.slow),
         ("rne-oracle", 20 / 21),
         ("driftlite-oracle", 20 / 21),
     ],
@@ -86,7 +86,10 @@ def test_all_share_one_fit() -> None:
     assert all(issubclass(METHODS[name].settings, score_models.ModelSettings) for name in LEARNED)
 
 
-@pytest.mark.parametrize(("name", "experts"), SOURCES)
+@pytest.mark.parametrize(
+    ("name", "experts"),
+    [*((name, False) for name in LEARNED), *(pytest.param(name, True, marks=pytest.mark.slow) for name in LEARNED)],
+)
 def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
     """A single perturbation is no composition: N(0, diag(10, 1))."""
     found = METHODS[name]
