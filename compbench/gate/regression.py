@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from traceback import format_exc
 from typing import NamedTuple, TypeVar
@@ -19,10 +19,13 @@ from compbench.registry.registry import Registry
 from compbench.system.devices import num_cores
 from compbench.system.errors import CompbenchError
 
+S = TypeVar("S")
 T = TypeVar("T")
 Measured = dict[str, T | Unable]
 Listener = Callable[[str], None]
 MOST_PAIRS = 10
+CELLS_AT_ONCE = 2
+"""Number of cells whose seeds run at the same time, each in one thread; a cell has as many such runs as there are cores."""
 
 
 class Plan(NamedTuple):
@@ -135,22 +138,31 @@ def _facts(plan: Plan, side: Side, listener: Listener) -> Measured[Facts]:
         return {}
     listener(f"{side.label}: exact facts of {len(cells)} cells")
     shares = [share for share in (cells[k :: num_cores()] for k in range(num_cores())) if share]
-    with ThreadPoolExecutor(len(shares)) as pool:
-        try:
-            found = list(pool.map(lambda share: sides.facts(side, share, plan.options), shares))
-        except BaseException:  # Ctrl-C and SIGTERM only reach this thread
-            side.stopping.set()
-            raise
+    found = _at_once(side, lambda share: sides.facts(side, share, plan.options), shares, len(shares))
     named = {cell.name: one for share, ones in zip(shares, found, strict=True) for cell, one in zip(share, ones, strict=True)}
     return {cell.name: named[cell.name] for cell in cells}
 
 
 def _scores(plan: Plan, side: Side, listener: Listener) -> Measured[Scores]:
-    measured: Measured[Scores] = {}
-    for cell in plan.cells("scores"):
+    """Scores of all cells; nothing is timed, so on the CPU the next cell starts while a cell of one seed leaves cores idle."""
+    cells = plan.cells("scores")
+
+    def of(cell: Cell) -> Scores | Unable:
         listener(f"{side.label}: scores of {cell.name}, seeds {cell.seeds}")
-        measured[cell.name] = _attempt(sides.scores, side, cell, plan.options)
-    return measured
+        return _attempt(sides.scores, side, cell, plan.options)
+
+    found = _at_once(side, of, cells, CELLS_AT_ONCE if plan.options.device == "cpu" else 1)
+    return {cell.name: scores for cell, scores in zip(cells, found, strict=True)}
+
+
+def _at_once(side: Side, call: Callable[[S], T], items: Sequence[S], most: int) -> list[T]:
+    """What a call says of each item, at most so many at the same time; whatever ends the wait also ends the side's processes."""
+    with ThreadPoolExecutor(max(most, 1)) as pool:
+        try:
+            return list(pool.map(call, items))
+        except BaseException:  # Ctrl-C and SIGTERM only reach this thread
+            side.stopping.set()
+            raise
 
 
 def _compared(

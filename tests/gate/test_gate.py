@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,21 @@ def test_the_same_code_is_not_raced_and_its_scores_are_computed_once(world) -> N
     assert (result.exit_code, world.races) == (0, 0)
     assert "same hash" in rows["speed", ""]["note"]
     assert rows["scores", "heldout_sw2"]["base"] == rows["scores", "heldout_sw2"]["head"]
+
+
+def test_a_cell_is_scored_while_another_is_and_each_row_has_its_own_scores(world, monkeypatch) -> None:
+    together = threading.Barrier(2)
+    plain = sides.scores
+
+    def scores(side, cell, asked):
+        together.wait(30)  # it would break if the cells came one after the other
+        found = plain(side, cell, asked)
+        values = {"mono": {0: 1.0}, "factored": {0: 7.0}}[cell.method]
+        return found._replace(scores={"heldout_sw2": found.scores["heldout_sw2"].model_copy(update={"values": values})})
+
+    monkeypatch.setattr(sides, "scores", scores)
+    rows = json.loads(gate(*CELL, "--method", "factored", "--json").output)["rows"]
+    assert {row["cell"]: row["head"] for row in rows if row["gate"] == "scores"} == {"mono/gmm-id": 1.0, "factored/gmm-id": 7.0}
 
 
 @pytest.mark.parametrize(
