@@ -151,7 +151,9 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
     ]
     drawn = [f"## {title}\n\n![{title}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
     pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
-    beyond = f"; what sealed holdouts, shots and the structure of networks say is [here]({FOLDER}/{ASIDES})" if asides else ""
+    beyond = (
+        f"; what sealed holdouts, shots, tuning and the structure of networks say is [here]({FOLDER}/{ASIDES})" if asides else ""
+    )
     entries = [entry for _, answer in known.view.answers() for entry in answer.entries]
     older = sum(entry.row.newer_version > 0 for entry in entries)
     versions = f"{older} of {len(entries)} rows have an older version of their method; the tables say which. " if older else ""
@@ -242,7 +244,10 @@ def of_task(answer: Answer, records: Path) -> str:
 
 
 def in_version(row: BoardRow) -> str:
-    return f"`{row.method}`" + (f" (version {row.method_version}, now {row.newer_version})" if row.newer_version else "")
+    """A method, with the settings that distinguish references of it, and its version if there is a newer one."""
+    known = [row.variant if row.kind == "reference" else "", f"version {row.method_version}, now {row.newer_version}"]
+    told = "; ".join(word for word in known[: 1 + bool(row.newer_version)] if word)
+    return f"`{row.method}`" + (f" ({told})" if told else "")
 
 
 def samples(entry: Entry, records: Path) -> str:

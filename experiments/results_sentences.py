@@ -229,17 +229,22 @@ def plans(known: Known) -> str:
 
 
 def puzzle(answer: Answer) -> str:
-    """Scores of the two best methods with exact scores on a puzzle and of greedy repair, and seen scores of trained methods."""
+    """What the best method has with exact scores, the best other one, greedy repair, and trained methods on seen rules."""
     exact = sorted(
         (entry for entry in answer.entries if entry.row.method.endswith(ORACLE)), key=lambda entry: -(entry.share or 0.0)
     )
     repair = next((cell for entry in exact if (cell := entry.row.scores.get("heldout_greedy_repair"))), None)
-    if len(exact) < 2 or repair is None:
+    if not exact or repair is None:
         return ""
-    first, second = exact[:2]
+    first = exact[0]
+    same, others = ([entry for entry in exact[1:] if (entry.row.method == first.row.method) == how] for how in (True, False))
+    if not others:
+        return ""
+    best = first.score + (f" with {code(first.row.variant)}" if same else "")
+    best += "".join(f" ({entry.score} with {code(entry.row.variant)})" for entry in same)
     said = (
-        f"With exact scores {code(first.row.method)} has {first.score} and {code(second.row.method)}, the next best, "
-        f"{second.score}; a greedy search that knows the rules repairs {percent(repair.mean)} of random answers."
+        f"With exact scores {code(first.row.method)} has {best} and {code(others[0].row.method)}, the next best, "
+        f"{others[0].score}; a greedy search that knows the rules repairs {percent(repair.mean)} of random answers."
     )
     learnt = [entry.row.seen.mean for entry in answer.entries if is_trained(entry) and entry.row.seen]
     if not learnt:

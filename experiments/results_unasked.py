@@ -1,4 +1,4 @@
-"""Write docs/results/unasked.md: results on sealed holdouts, shots and the structure of networks, from the published records.
+"""Write docs/results/unasked.md: what sealed holdouts, shots, tuned settings and the structure of networks say, from the records.
 
 A section is left out if there is no record for it.  Every number in a sentence comes from the records.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 from claims import rows
 from results_sentences import listed, percent
@@ -18,16 +20,18 @@ from compbench.board.render_shots import TITLE, sentences
 from compbench.board.row import BoardRow
 from compbench.board.sealed_drops import Drop, drops
 from compbench.board.shot_prices import REFERENCE, Prices, prices
+from compbench.board.statistics import mean, welch
 from compbench.board.verdict import LEARNT, Verdict
 from compbench.system.errors import CompbenchError
 
 PAGE, FIGURE = "unasked.md", "structure.svg"
+NEITHER = "in none of these pairs is the order significant both before and after tuning"
 
 
 def unasked(
     found: Sequence[BoardRow], records: Sequence[Record], command: str, verdicts: Mapping[Section, Verdict]
 ) -> dict[str, str]:
-    """The page and its figure by name; {} if there is no record for any of the three questions.
+    """The page and its figure by name; {} if there is no record for any of the four questions.
 
     Args:
         found: all rows of the board.
@@ -36,10 +40,10 @@ def unasked(
         verdicts: whether some method has learnt the seen combinations of a section.
     """
     runs = of_records(records)
-    parts = [sealed(drops(found)), shots(prices(found), verdicts), structured(runs)]
+    parts = [sealed(drops(found)), shots(prices(found), verdicts), tuned(found), structured(runs)]
     if not any(parts):
         return {}
-    head = ("# Results: sealed holdouts, shots and structure", command)
+    head = ("# Results: sealed holdouts, shots, tuning and structure", command)
     texts = {PAGE: "\n\n".join(part for part in (*head, *parts) if part) + "\n"}
     return {**texts, FIGURE: figure(runs)} if parts[-1] else texts
 
@@ -113,6 +117,83 @@ def _mean(row: BoardRow | None, *, seen: bool = False) -> str:
     """Mean and number of seeds of the primary score, or of it on seen combinations; "-" if it was not run or not scored."""
     cell = row and (row.seen if seen else row.scores.get(row.primary))
     return f"{cell.mean:.3f} ({cell.num_seeds})" if cell else "-"
+
+
+# -- tuned settings
+
+
+class Pair(NamedTuple):
+    """A method's competing row, at its default settings, and its row at the settings that a study chose."""
+
+    default: BoardRow
+    tuned: BoardRow
+
+    def values(self, *, tuned: bool) -> list[float]:
+        """The primary score of each seed, with its sign changed where lower is better."""
+        cell = (self.tuned if tuned else self.default).scores[self.default.primary]
+        return [value if cell.direction == "higher" else -value for _, value in cell.values]
+
+
+def tuned_pairs(found: Sequence[BoardRow]) -> dict[Section, list[Pair]]:
+    """Rows that were tuned, with the competing row of the same version of their method, by section."""
+    usual = {(row.section, row.method, row.method_version): row for row in found if row.kind == "run"}
+    pairs: dict[Section, list[Pair]] = {}
+    for row in found:
+        default = usual.get((row.section, row.method, row.method_version))
+        if row.tuned and default and row.primary == default.primary and row.primary in {*row.scores} & {*default.scores}:
+            pairs.setdefault(row.section, []).append(Pair(default, row))
+    return pairs
+
+
+def tuned(found: Sequence[BoardRow]) -> str:
+    """Scores at default and at tuned settings, what tuning took, and whether the order of the methods is another one."""
+    pairs = tuned_pairs(found)
+    if not pairs:
+        return ""
+    said = (
+        "`compbench tune` chose these settings on combinations that it held out among the seen ones, never on the task's own "
+        "holdout ([how](../tuning.md)). The interval is of the tuned score minus the default one, not corrected for the number "
+        "of rows."
+    )
+    parts = ["## Tuned settings", said]
+    for section, ones in pairs.items():
+        names = ["method", "default", "tuned", "interval of the difference", "runs", "trials", "CPU seconds", "tuned settings"]
+        table = [_tuned_line(one) for one in sorted(ones, key=lambda one: -mean(one.values(tuned=False)))]
+        column = ones[0].default.primary
+        direction = ones[0].default.scores[column].direction
+        parts += [f"### {section.task}, {section.preset}: {column}, {direction} is better", rows([names, *table]), _order(ones)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tuned_line(one: Pair) -> list[str]:
+    cells = [row.scores[row.primary] for row in one]
+    between = welch([value for _, value in cells[1].values], [value for _, value in cells[0].values])
+    study = one.tuned.tuned
+    assert study is not None
+    return [
+        *(f"`{one.default.method}`", f"{cells[0].mean:.3f}", f"{cells[1].mean:.3f}"),
+        f"{between.low:+.3f} to {between.high:+.3f}" if between else "one run",
+        *(f"{cells[0].num_seeds}, {cells[1].num_seeds}", str(study.trials), f"{study.cpu_seconds:.0f}"),
+        one.tuned.variant,
+    ]
+
+
+def _order(ones: Sequence[Pair]) -> str:
+    """Which pairs of methods change places when all are tuned, and whether both orders are significant; "" for one method."""
+    if len(ones) < 2:
+        return ""
+    swapped, shown = [], 0
+    for first, second in combinations(sorted(ones, key=lambda one: -mean(one.values(tuned=False))), 2):
+        if mean(first.values(tuned=True)) >= mean(second.values(tuned=True)):
+            continue
+        swapped.append(f"`{second.default.method}` and `{first.default.method}`")
+        before, after = (welch(first.values(tuned=how), second.values(tuned=how)) for how in (False, True))
+        shown += bool(before and after and before.low > 0 > after.high)
+    many = len(ones) * (len(ones) - 1) // 2
+    if not swapped:
+        return f"The order of the means is the same with tuned settings, in all of {many} pairs of methods."
+    sure = f"in {shown} of these pairs both orders are significant at 95 %, uncorrected" if shown else NEITHER
+    return f"{len(swapped)} of {many} pairs of methods change places when both are tuned ({listed(swapped)}); {sure}."
 
 
 # -- structure

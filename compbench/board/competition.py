@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from compbench.board.cells import Cell
+from compbench.board.cells import Cell, known_mean
 from compbench.board.discriminability import Discriminability, discriminability
 from compbench.board.fits import fits_of
 from compbench.board.ranking import may_be_best, ranks_and_best
@@ -62,6 +62,21 @@ def scale_of_rows(rows: Sequence[BoardRow]) -> Scale | None:
     cells = [cell for row in rows if (cell := row.scores.get(row.primary)) is not None]
     constant = next((row.scores.get(row.primary) for row in rows if row.ignores_request), None)
     return scale_of(rows[0].section.task, rows[0].primary, cells, constant)
+
+
+def seen_scale_of_rows(rows: Sequence[BoardRow]) -> Scale | None:
+    """The scale of the same score on seen combinations, where larger is better: from `constant` there to real data there.
+
+    Without records of `constant` the zero is that of held-out combinations.  None if the section has no scale or no such score.
+    """
+    whole = scale_of_rows(rows)
+    twins = [(row, row.seen) for row in rows if row.primary.startswith("heldout_")]
+    cells = [cell for _, cell in twins if cell is not None and cell.direction == "higher"]
+    if whole is None or not cells:
+        return None
+    zero = next((cell.mean for row, cell in twins if row.ignores_request and cell is not None), whole.zero)
+    real = known_mean([cell.ceiling for cell in cells])
+    return Scale(zero, real) if real is not None and zero < real else None
 
 
 def _marked(row: BoardRow, scale: Scale | None, recalls: Mapping[str, float]) -> BoardRow:

@@ -6,13 +6,13 @@ drop = mean of the public runs - mean of the sealed runs,    interval by Welch's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, variance
+from statistics import fmean
 from typing import NamedTuple
 
 from compbench.board.groups import SEALED
 from compbench.board.render_csv import csv_text
 from compbench.board.row import BoardRow
-from compbench.board.statistics import CONFIDENCE, t_quantile
+from compbench.board.statistics import Interval, welch
 from compbench.store.format import clean
 
 COLUMNS = ("task", "preset", "method", "public", "sealed", "drop", "low", "high", "public_runs", "sealed_runs")
@@ -27,7 +27,7 @@ class Drop(NamedTuple):
     public: float
     sealed: float
     runs: tuple[int, int]
-    interval: tuple[float, float] | None
+    interval: Interval | None
 
     @property
     def drop(self) -> float:
@@ -49,7 +49,7 @@ def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
         if own and other:
             runs = (len(other), len(own))
             known = (row.section.task, row.section.preset, row.label, fmean(other), fmean(own), runs)
-            found.append(Drop(*known, _welch(other, own)))
+            found.append(Drop(*known, welch(other, own)))
     return tuple(sorted(found))
 
 
@@ -76,16 +76,3 @@ def drops_markdown(found: Sequence[Drop]) -> str:
         words = (*map(clean, one[:3]), f"{one.public:.3f}", f"{one.sealed:.3f}", f"{one.drop:.3f}", interval)
         lines.append(f"| {' | '.join(words)} |")
     return "\n".join([*lines, "", ""])
-
-
-def _welch(public: Sequence[float], sealed: Sequence[float]) -> tuple[float, float] | None:
-    """Welch's 95 % interval of the difference of two means; None if a side has one run, which has no variance."""
-    if min(len(public), len(sealed)) < 2:
-        return None
-    parts = [variance(values) / len(values) for values in (public, sealed)]
-    error, difference = sum(parts) ** 0.5, fmean(public) - fmean(sealed)
-    if error == 0:
-        return difference, difference
-    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (public, sealed), strict=True))
-    half = t_quantile(freedom, (1 + CONFIDENCE) / 2) * error
-    return difference - half, difference + half

@@ -134,6 +134,22 @@ def p_value(difference: float, variance: float, n: int, degrees: float) -> float
     return 2 * t_tail(abs(difference) / math.sqrt(variance / n), degrees)
 
 
+def welch(ones: Sequence[float], others: Sequence[float]) -> Interval | None:
+    """95 % interval of mean(ones) - mean(others) of independent runs, by Welch's t; None if a side has one run.
+
+    With v = s^2 / n of each side, the half-width is t_f sqrt(v1 + v2), f = (v1 + v2)^2 / (v1^2 / (n1 - 1) + v2^2 / (n2 - 1)).
+    """
+    if min(len(ones), len(others)) < 2:
+        return None
+    parts = [sample_std(values) ** 2 / len(values) for values in (ones, others)]
+    error, difference = math.sqrt(sum(parts)), mean(ones) - mean(others)
+    if error == 0:
+        return Interval(difference, difference)
+    freedom = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (ones, others), strict=True))
+    half = t_quantile(freedom, (1 + CONFIDENCE) / 2) * error
+    return Interval(difference - half, difference + half)
+
+
 @cache
 def t_quantile(degrees: float, probability: float) -> float:
     """t with P(T <= t) = probability of Student's t."""

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from compbench.board.catalogue import Catalogue
 from compbench.board.cells import Cell
-from compbench.board.competition import scale_of_rows
+from compbench.board.competition import scale_of_rows, seen_scale_of_rows
 from compbench.board.families import Contest, Families, Standing, seniority
 from compbench.board.groups import Section
 from compbench.board.notation import count, failure, notes, number
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
         shares: share of the way from the best constant answer (0) to real data (1), by seed.
         share: mean of `shares`; None where the task has no scale.
         low, high: ends of the 95 % interval of the score, as shares.
-        seen: the same share of seen combinations; None where it is not known.
+        seen: the share on seen combinations, from the best constant answer there to real data there; None where it is not known.
         score: the score in words.
         interval: the 95 % interval's ends in the unit of the score, as in 20-94; "" without one.
         cost: FLOPs of the training and of `SAMPLES` samples; None where they are not known.
@@ -263,8 +263,8 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
         label: a few words that distinguish the task from others of its question.
         word: the verdict.
     """
-    scale = scale_of_rows(rows)
-    entries = [_entry(row, scale) for row in rows if row.kind != "ablation"]
+    scale, of_seen = scale_of_rows(rows), seen_scale_of_rows(rows)
+    entries = [_entry(row, scale, of_seen) for row in rows if row.kind != "ablation"]
     order = list(STATE_WORDS)
 
     def place(entry: Entry) -> tuple[object, ...]:
@@ -277,7 +277,7 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
     return Answer(section, label, tuple(sorted(entries, key=place)), word, real_words(cells), unit)
 
 
-def _entry(row: BoardRow, scale: Scale | None) -> Entry:
+def _entry(row: BoardRow, scale: Scale | None, of_seen: Scale | None) -> Entry:
     cell, said = row.scores.get(row.primary), (*notes(row), *map(failure, row.failures))
     if cell is None:
         return Entry(row, "failed", (), None, None, None, None, ", ".join(sorted(row.statuses)), cost(row), time(row), notes=said)
@@ -291,7 +291,7 @@ def _entry(row: BoardRow, scale: Scale | None) -> Entry:
         share=mean(shares) if shares else None,
         low=ends[0],
         high=ends[1],
-        seen=scale.share(twin.mean) if scale and twin and twin is not cell and cell.direction == "higher" else None,
+        seen=of_seen.share(twin.mean) if of_seen and twin else None,
         score=value_words(cell, cell.mean),
         cost=cost(row),
         seconds=time(row),

@@ -7,6 +7,7 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import Plugin, Record
 from compbench.board.aggregate import aggregate
+from compbench.board.competition import scale_of_rows, seen_scale_of_rows
 from compbench.board.fits import fits_of
 from compbench.board.notation import notes
 from compbench.board.row import Board, BoardRow
@@ -109,3 +110,27 @@ def test_real_samples_of_seen_combinations_do_not_make_a_task_learnt() -> None:
     assert (found.word, found.learnt) == ("not learnt", 0.6)
     (found,) = aggregate([*poor, *runs("nearest", 0.0, 0.01, 0.02, seen=1.0)]).verdicts.values()  # a stranger's of that name
     assert found.is_learnt
+
+
+def test_seen_combinations_have_a_scale_of_their_own() -> None:
+    """Half of the way from the best constant answer there, 0.25, to real data there, 0.95, is 0.6."""
+
+    def seen(method: str, value: float) -> list[Record]:
+        return [
+            record(
+                score(value=0.2 + 0.01 * seed, ceiling=1.0),
+                score("seen_accuracy", value, ceiling=0.95),
+                **{"method": method, "task": "dsprites-light", "seed": seed},
+            )
+            for seed in range(3)
+        ]
+
+    own = {"plugin": Plugin(distribution="compbench-methods")}
+    learnt, constant = seen("mono", 0.6), [one.model_copy(update=own) for one in seen("constant", 0.25)]
+    scale = seen_scale_of_rows(aggregate([*learnt, *constant]).rows)
+    assert scale is not None
+    assert scale.share(0.6) == pytest.approx(0.5)
+    alone, held_out = (of(aggregate(learnt).rows) for of in (seen_scale_of_rows, scale_of_rows))
+    assert alone is not None
+    assert held_out is not None
+    assert (alone.zero, alone.real) == (held_out.zero, pytest.approx(0.95))

@@ -1,4 +1,4 @@
-"""The page of sealed holdouts, shots and structure: what it says of records whose answer is known."""
+"""The page of sealed holdouts, shots, tuning and structure: what it says of records whose answer is known."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from results_unasked import FIGURE, PAGE, unasked
 from structure import FEWEST
 from support.sample_records import record, score
 
-from compbench.api.schemas import Record, Structure
+from compbench.api.schemas import Record, Structure, Tuning
 from compbench.board.aggregate import aggregate
 
 
 def page(records: list[Record]) -> dict[str, str]:
-    board = aggregate(records)
+    board = aggregate(records, method_defaults={(method, ""): (1, {"hidden": 64}) for method in ("mono", "factored")})
     return unasked(board.rows, records, "<!-- by a command -->", board.verdicts)
 
 
@@ -67,6 +67,28 @@ def test_shots_of_a_task_that_was_not_learnt_are_said_to_measure_the_fits_too(se
     text = page(made)[PAGE]
     assert ("(at best 20 %), so these scores also measure how far the fits got" in text) == is_said
     assert f"| `mono`, seen cells | {seen:.3f} (3) | {seen:.3f} (3) |" in text
+
+
+def test_tuned_rows_stand_beside_default_ones_and_the_order_is_compared() -> None:
+    study = {"task": "shapes3d-heavy", "preset": "quick", "trials": 10, "objective": "energy score", "num_cells": 20}
+    more = {"tuning": Tuning(**study, value=0.1, default_value=0.2, train_flops=2e12, cpu_seconds=123)}
+
+    def made(scores: dict[str, tuple[float, float]]) -> list[Record]:
+        found = []
+        for method, (default, tuned) in scores.items():
+            for seed in range(3):
+                own = {"method": method, "seed": seed}
+                found.append(record(score(value=default + 0.01 * seed), settings={"hidden": 64}, **own))
+                found.append(record(score(value=tuned + 0.01 * seed), settings={"hidden": 32}, more=more, **own))
+        return found
+
+    text = page(made({"mono": (0.5, 0.8), "factored": (0.6, 0.65)}))[PAGE]
+    assert "### shapes3d-heavy, quick: heldout_accuracy, higher is better" in text
+    assert "| `mono` | 0.510 | 0.810 | +0.277 to +0.323 | 3, 3 | 10 | 123 |" in text
+    assert "1 of 1 pairs of methods change places when both are tuned (`mono` and `factored`); in 1 of these pairs both" in text
+    assert "The order of the means is the same" in page(made({"mono": (0.5, 0.6), "factored": (0.6, 0.65)}))[PAGE]
+    near = page(made({"mono": (0.599, 0.66), "factored": (0.6, 0.65)}))[PAGE]
+    assert "in none of these pairs is the order significant" in near
 
 
 def test_structure_that_follows_the_share_is_said_to_tell_and_drawn() -> None:
