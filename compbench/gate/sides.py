@@ -30,7 +30,7 @@ from compbench.runner.supervisor import STOP
 from compbench.sweep.parse import parse_seeds
 from compbench.system.devices import num_cores, thread_variables
 from compbench.system.files import Json
-from compbench.system.home import CLOSED, Home
+from compbench.system.home import CLOSED, Home, home_beside
 
 Answer = dict[str, Any]
 """The answer of a probe: the fields of a JSON object."""
@@ -338,14 +338,6 @@ def _valueless(score: dict[str, Json]) -> ScoreBySeed:
     return ScoreBySeed(metric=score["metric"], metric_version=score["metric_version"], direction=score["direction"], values={})
 
 
-def home_of(folder: Path, data: Path) -> Path:
-    """A separate home in `folder`, with the user's official data."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if data.is_dir() and not (folder / "data").exists():
-        (folder / "data").symlink_to(data, target_is_directory=True)
-    return folder
-
-
 def head_of(folder: Path, data: Path, plugins: tuple[Path, ...]) -> Side:
     """The side of this interpreter."""
-    return Side("head", Path(sys.executable), home_of(folder / "head", data), plugins)
+    return Side("head", Path(sys.executable), home_beside(folder / "head", data), plugins)

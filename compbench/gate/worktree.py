@@ -17,12 +17,12 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, home_of, supervised
+from compbench.gate.sides import SUPERVISOR, CouldNotRun, Side, Unable, supervised
 from compbench.registry.checkout import git
 from compbench.runner.processes import last_line
 from compbench.system.errors import CompbenchError
 from compbench.system.files import remove_tree
-from compbench.system.home import is_in_use, scratch_folder, scratch_prefix
+from compbench.system.home import home_beside, is_in_use, scratch_folder, scratch_prefix
 
 TREE = "base"
 """Name of a base's worktree, in a scratch folder."""
@@ -73,7 +73,7 @@ def built(ref: str, folder: Path, data: Path, plugins: Sequence[Path]) -> Iterat
         if not alone:
             _check_import(python, top)
         own = tuple(counterpart(path, top.resolve(), tree) for path in plugins)
-        yield Side("base", python, home_of(folder / "base", data), own, own=False)
+        yield Side("base", python, home_beside(folder / "base", data), own, own=False)
 
 
 @contextlib.contextmanager

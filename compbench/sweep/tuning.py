@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
-from compbench.api.interfaces import Method
+from compbench.api.interfaces import Method, OpenTask
 from compbench.api.schemas import Frozen, Record, RunRequest, Tuning
 from compbench.registry.registry import Registry
-from compbench.registry.resolve import budget_of, settings_of, task_of
+from compbench.registry.resolve import budget_of, settings_of, task_context, task_of
 from compbench.runner.one_run import run
 from compbench.store.format import clean
 from compbench.sweep.nested_holdout import NestedRegistry
 from compbench.sweep.parse import value_of
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json, write_atomically
-from compbench.system.home import Home
+from compbench.system.home import Home, home_beside
+from compbench.system.profiling import num_parameters
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -37,6 +38,10 @@ WIDEST = 10.0
 """Without narrow bounds, a number is searched between its default divided by this and its default times this."""
 MOST_PARAMETERS = 1.15
 """A trial is pruned if its network has more than this many times the default's parameters, so that rows compete at one size."""
+TOO_LARGE = "too large to run"
+"""Optuna's mark of a trial whose network was known to be larger before the fit; it is not run, and another takes its place."""
+MOST_PROPOSED = 20
+"""A study ends once this many times its trials were proposed, which only happens if most of the space makes networks larger."""
 
 
 class Range(NamedTuple):
@@ -199,8 +204,8 @@ def tune(
     space = {name: what for name, what in space.items() if name not in request.overrides}
     if not space:
         raise CompbenchError(f"'{method.name}' has no setting with bounds to search; name one with --search NAME=LOW:HIGH.")
-    folder = Home(Path(request.home)).root / "studies" / _name(request, registry, space, seeds, study_seed)
-    folder.mkdir(parents=True, exist_ok=True)
+    home = Home(Path(request.home))
+    folder = home_beside(home.root / "studies" / _name(request, registry, space, seeds, study_seed), home.data)
     inside = request.model_copy(update={"home": str(folder)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -217,9 +222,11 @@ def tune(
     else:
         study.enqueue_trial(_defaults(space, method, budget_of(request, task).entries()), skip_if_exists=True)
     runner = _Runner(inside, registry, space, seeds)
-    while (done := len(_ended(study))) < trials:
+    while (done := len(_ran(study))) < trials and len(_ended(study)) < MOST_PROPOSED * trials:
         study.optimize(runner, n_trials=1, catch=(TrialFailed,))
         last = _ended(study)[-1]
+        if TOO_LARGE in last.user_attrs:
+            continue
         best = study.best_value if any(trial.state.name == "COMPLETE" for trial in study.trials) else None
         value = last.value if last.state.name == "COMPLETE" else None
         listener(Progress(done + 1, value, best, str(last.user_attrs.get("why", ""))))
@@ -239,6 +246,7 @@ class _Runner:
 
     def __init__(self, request: RunRequest, registry: NestedRegistry, space: Space, seeds: int) -> None:
         self._request, self._registry, self._space, self._seeds = request, registry, space, seeds
+        self._opened: OpenTask | None = None
 
     def __call__(self, trial: Trial) -> float:
         import optuna
@@ -248,7 +256,11 @@ class _Runner:
         values: list[float] = []
         for seed in range(self._seeds):
             changes = {"overrides": {**self._request.overrides, **chosen}, "seed": seed}
-            record = self._run(trial, self._request.model_copy(update=changes))
+            asked = self._request.model_copy(update=changes)
+            if seed == 0 and self._is_larger(trial, "untrained parameters", self._size(asked)):
+                trial.set_user_attr(TOO_LARGE, value=True)
+                raise optuna.TrialPruned
+            record = self._run(trial, asked)
             _add_cost(trial, record)
             (score,) = (score for score in record.scores if score.primary)
             if score.value is None:
@@ -256,7 +268,7 @@ class _Runner:
             values.append(score.value)
             mean = sum(values) / len(values)
             trial.report(mean, seed)
-            if self._is_larger(trial, record):
+            if self._is_larger(trial, "parameters", record.profile.parameters):
                 trial.set_user_attr("why", "its network is larger than the default's")
                 raise optuna.TrialPruned
             if seed + 1 < self._seeds and trial.should_prune():
@@ -279,11 +291,29 @@ class _Runner:
         trial.set_user_attr("why", clean(why)[:300])
         return TrialFailed(why)
 
-    def _is_larger(self, trial: Trial, record: Record) -> bool:
-        size = record.profile.parameters
-        trial.set_user_attr("parameters", size)
-        first = next((one for one in _ended(trial.study) if "parameters" in one.user_attrs), None)
-        default = first.user_attrs["parameters"] if first else None
+    def _size(self, request: RunRequest) -> int | None:
+        """Number of parameters of the untrained network; None if that is not known before a fit."""
+        import torch
+
+        method = self._registry.load("methods", request.method)
+        if method.build is None:
+            return None
+        try:
+            task = task_of(request, self._registry)
+            if self._opened is None:
+                source = task.source(Path(request.home) / "data", request.source)
+                cache = Home(Path(request.home)).references
+                self._opened = task.open(task_context(request, source, torch.device("cpu"), precision="fp32", cache=cache))
+            problem = self._opened.problem(budget_of(request, task))
+            with torch.device("meta"):
+                return num_parameters(method.build(settings_of(request, method), problem))
+        except Exception:  # a method may raise anything, also about the meta device; the run says what is wrong
+            return None
+
+    def _is_larger(self, trial: Trial, what: str, size: int | None) -> bool:
+        """Whether a number of parameters is too far above the first trial's, which has the default settings."""
+        trial.set_user_attr(what, size)
+        default = next((one.user_attrs[what] for one in _ended(trial.study) if what in one.user_attrs), None)
         return bool(size and default and size > MOST_PARAMETERS * default)
 
 
@@ -298,6 +328,11 @@ def _add_cost(trial: Trial, record: Record) -> None:
 def _ended(study: Study) -> list[FrozenTrial]:
     """Finished trials, oldest first; a trial that was killed with its process is not finished."""
     return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+
+
+def _ran(study: Study) -> list[FrozenTrial]:
+    """Finished trials that were run, oldest first."""
+    return [trial for trial in _ended(study) if TOO_LARGE not in trial.user_attrs]
 
 
 def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json]:
@@ -334,7 +369,7 @@ def _outcome(request: RunRequest, study: Study, num_cells: int) -> SettingsFile:
     """The best trial's settings.  Raises CompbenchError if no trial ended well."""
     import optuna
 
-    ended = _ended(study)
+    ended = _ran(study)
     complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
     if not complete:
         why = next((trial.user_attrs["why"] for trial in reversed(ended) if "why" in trial.user_attrs), "no trial was run")

@@ -113,6 +113,14 @@ class Home:
                     yield shared / path.name
 
 
+def home_beside(folder: Path, data: Path) -> Path:
+    """A separate home in `folder`, with the user's official data."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if data.is_dir() and not (folder / "data").exists():
+        (folder / "data").symlink_to(data, target_is_directory=True)
+    return folder
+
+
 def _folder(setting: str) -> Path:
     """The folder that COMPBENCH_HOME names; it need not exist yet."""
     try:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
-from compbench.sweep.tuning import Choice, Progress, Range, read_settings, search_space, tune
+from compbench.sweep.tuning import TOO_LARGE, Choice, Progress, Range, read_settings, search_space, tune
 from compbench.system.errors import CompbenchError
 
 METHOD = '''"""level: one grey level everywhere, whatever is asked."""
@@ -72,6 +72,57 @@ def test_the_best_level_is_found_without_the_tasks_own_holdout_and_a_study_goes_
     assert 0.05 <= found.settings["level"] < 0.9
     assert not (tmp_path / "home" / "records").exists()
     assert read_settings(path, "level") == found
+
+
+WIDE = '''"""wide: a network whose size is a setting; the larger one cannot be fitted."""
+
+import torch
+from pydantic import Field
+
+from compbench import Method, MethodSettings, hookimpl
+
+
+class Settings(MethodSettings):
+    width: int = Field(8, ge=1, le=100, description="width of the network")
+
+
+def build(settings, problem):
+    return torch.nn.Linear(settings.width, settings.width)
+
+
+def fit(settings, problem, ctx):
+    if settings.width > 8:
+        raise ValueError("this was to be left out")
+    problem.federation.pooled().batch(4, ctx.generator)
+    return build(settings, problem)
+
+
+def sample(settings, model, request, ctx):
+    return torch.zeros_like(request.x0)
+
+
+@hookimpl
+def compbench_methods():
+    return (Method(name="wide", settings=Settings, fit=fit, build=build, sample=sample, ignores_condition=True),)
+'''
+
+
+def test_settings_of_a_larger_network_are_not_run_and_others_take_their_place(tmp_path: Path) -> None:
+    file = tmp_path / "wide.py"
+    file.write_text(WIDE)
+    seen: list[Progress] = []
+    asked = request(tmp_path / "home", file).model_copy(update={"method": "wide"})
+    found, path = tune(asked, ["width=7,8,90"], trials=4, seeds=1, listener=seen.append)
+    tuning = found.tuning
+    assert (tuning.trials, tuning.pruned, tuning.failed, len(seen)) == (4, 0, 0, 4)
+    assert found.settings["width"] in (7, 8)
+    assert TOO_LARGE in (path.parent / "study.journal").read_text()  # it was proposed
+
+
+def test_trials_have_the_users_official_data(tmp_path: Path, level: Path) -> None:
+    (tmp_path / "home" / "data").mkdir(parents=True)
+    _, path = tune(request(tmp_path / "home", level), ["level=0.1,0.2", "noise=false"], trials=1, seeds=1)
+    assert (path.parent / "data").resolve() == (tmp_path / "home" / "data").resolve()
 
 
 def test_a_trial_that_fails_is_counted_and_a_study_of_failures_says_why(tmp_path: Path, level: Path) -> None:
