@@ -242,7 +242,10 @@ class TrialFailed(Exception):
 
 
 class _Runner:
-    """The objective of a study: the mean energy score over the seeds of a trial.  Raises TrialFailed or TrialPruned."""
+    """The objective of a study: the mean energy score over the seeds of a trial.
+
+    Raises TrialFailed, TrialPruned, or KeyboardInterrupt if the run was stopped.
+    """
 
     def __init__(self, request: RunRequest, registry: NestedRegistry, space: Space, seeds: int) -> None:
         self._request, self._registry, self._space, self._seeds = request, registry, space, seeds
@@ -283,6 +286,8 @@ class _Runner:
             raise self._failed(trial, str(error)) from error
         except Exception as error:  # a method may raise anything in this process
             raise self._failed(trial, f"{type(error).__name__}: {error}") from error
+        if record.status == "killed":  # the study stops too; Optuna counts a trial that did not finish as none
+            raise KeyboardInterrupt
         if record.status != "ok":
             raise self._failed(trial, f"{record.status}: {record.reason}")
         return record

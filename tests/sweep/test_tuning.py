@@ -119,6 +119,18 @@ def test_settings_of_a_larger_network_are_not_run_and_others_take_their_place(tm
     assert TOO_LARGE in (path.parent / "study.journal").read_text()  # it was proposed
 
 
+def test_ctrl_c_ends_the_study_and_no_trial_counts_for_it(tmp_path: Path, level: Path) -> None:
+    stop = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    stopped = METHOD.replace("    if settings.level", f"    if settings.noise:\n        {stop}\n    if settings.level")
+    level.write_text(stopped)
+    asked = request(tmp_path / "home", level)
+    tune(asked, ["level=0.1,0.2", "noise=false,true"], trials=1, seeds=1)  # the defaults, without noise
+    seen: list[Progress] = []
+    with pytest.raises(KeyboardInterrupt):
+        tune(asked, ["level=0.1,0.2", "noise=false,true"], trials=40, seeds=1, listener=seen.append)
+    assert not any("killed" in progress.why for progress in seen)
+
+
 def test_trials_have_the_users_official_data(tmp_path: Path, level: Path) -> None:
     (tmp_path / "home" / "data").mkdir(parents=True)
     _, path = tune(request(tmp_path / "home", level), ["level=0.1,0.2", "noise=false"], trials=1, seeds=1)
