@@ -8,7 +8,7 @@
 
 Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
 that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
-if it is significant after the correction; otherwise it is *open*.  If the winner has less than 0.8 of the ceiling on combinations
+if it is significant after the correction; otherwise it is *open*.  If the winner has less than 0.9 of the ceiling on combinations
 that it was trained on, the order means little, and the table says so.  If the rows of a paper's table had less than half of the
 training examples of the paper's protocol (the `paper` preset), a line above the table gives the share.  Forced rendering compares
 penalties of one architecture (figure 3), not architectures.
@@ -155,17 +155,19 @@ def usable(records: Sequence[Record], preset: str) -> list[Record]:
 
 
 def by_seed(records: Iterable[Record], side: Side) -> dict[int, Record]:
-    """For each seed the record that counts on the board, among those with the task settings that most runs of the side share."""
+    """For each seed the record that counts on the board: of the newest version, with the task settings that most of it share."""
     own = [
         record
         for record in records
         if record.spec.method == side.method
         and all(record.spec.settings.get(name) == value for name, value in side.settings.items())
     ]
+    newest = max((record.spec.method_version for record in own), default=0)
     groups: dict[str, list[Record]] = defaultdict(list)
     for record in sorted(own, key=lambda record: record.started):
-        other = {name: value for name, value in record.spec.settings.items() if name not in side.settings}
-        groups[f"{sorted(record.spec.task_settings.items())}{sorted(other.items())}"].append(record)
+        if record.spec.method_version == newest:
+            other = {name: value for name, value in record.spec.settings.items() if name not in side.settings}
+            groups[f"{sorted(record.spec.task_settings.items())}{sorted(other.items())}"].append(record)
     found = [{record.spec.seed: record for record in one_a_seed(group)} for group in groups.values()]
     return max(found, key=len, default={})
 

@@ -31,11 +31,12 @@ from typing import Any, Literal
 from compbench.gate import rows as table
 from compbench.gate import sides, worktree
 from compbench.gate.regression import MOST_PAIRS, Plan, gate
-from compbench.gate.sides import CellOptions, Side, home_of
+from compbench.gate.sides import CellOptions, Side
 from compbench.gate.speed import Lap, race
 from compbench.gate.suite import Cell, Suite
 from compbench.gate.turns import Label, Pair, run_pair
 from compbench.runner.signals import interrupted_once
+from compbench.system.home import home_beside
 
 Kind = Literal["identical", "same", "slower"]
 CELL = ("fkc", "gauss2d-fact-id")
@@ -73,7 +74,7 @@ def worktrees(kind: Kind) -> Iterator[dict[Label, Side]]:
                 file = tree / METHOD_FILE
                 file.write_text(edited(file.read_text(encoding="utf-8"), kind), encoding="utf-8")
             python = worktree.environment(tree, top, folder / f"{label}-environment")
-            found[label] = Side(label, python, home_of(folder / label, Path("/nonexistent")), own=False)
+            found[label] = Side(label, python, home_beside(folder / label, Path("/nonexistent")), own=False)
         hashes = [sides.code(side, [Cell(method=CELL[0], task=CELL[1])]) for side in found.values()]
         assert all(hashes), "a side has no hash of its code"
         assert (hashes[0] == hashes[1]) == (kind != "identical"), "the edit is not what it is meant to be"

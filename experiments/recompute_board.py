@@ -113,10 +113,17 @@ def other_judges(every: list[Run]) -> set[int]:
     return found
 
 
+def error(one: dict[str, Any]) -> Any:
+    """A distance, or what a score of which more is better lacks to real data's."""
+    if one["value"] is None or one["direction"] == "lower":
+        return one["value"]
+    return None if one["ceiling"] is None else one["ceiling"] - one["value"]
+
+
 def parts(own: list[Run], oracle: list[Run], term: str) -> dict[str, float]:
     """A learnt row's primary score, split into that with exact scores and the part that learning adds, over the common seeds."""
     learnt, exact = (
-        {raw["spec"]["seed"]: one["value"] for raw in row for one in raw["scores"] if one["primary"]} for row in (own, oracle)
+        {raw["spec"]["seed"]: error(one) for raw in row for one in raw["scores"] if one["primary"]} for row in (own, oracle)
     )
     seeds = sorted(learnt.keys() & exact.keys())
     if not seeds or None in {*learnt.values(), *exact.values()}:

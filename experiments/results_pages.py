@@ -54,7 +54,8 @@ SIDE_READ = (
 SIDE_MORE = {
     "images": "If a heading names several scores, a cell has them in this order; *seen* is the share of seen pairs drawn right. "
     "*FD* is the Frechet distance in a judge's features over all held-out combinations, so it says nothing about "
-    "composition. It counts runs under the judge that most runs used, and a dash marks a method without any.",
+    "composition; divided by that of real data in the same run, it can be compared under any judge. A dash marks a method of "
+    "which a run lacks it.",
     "planning": "Values are percentages of plans that reach the goal. A *first plan* is executed from its own start, without a "
     "second plan.",
 }

@@ -20,13 +20,15 @@ from claims import ROOT, Side, by_seed, line, primary_of, usable
 from compbench.api.schemas import Record
 from compbench.board.statistics import mean
 from compbench.board.timing import train_flops
-from compbench.store.judges import IN_FEATURES, by_one_judge
 from compbench.store.records import read_published
 
 RECORDS = ROOT / "leaderboards" / "records"
 NOT_COMPARED = "-"
-"""Shown where all runs of a method used another judge than the other methods."""
+"""Shown where a run of a method lacks the value."""
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+SAME = {"settings", "task_settings", "budget", "precision", "fingerprint", "task_version", "method_version"}
+"""What two runs on two devices have in common, next to task, method and seed."""
 
 Value = Callable[[Record], float | None]
 """A function from a run to its value of a quantity."""
@@ -77,12 +79,22 @@ def score(name: str) -> Value:
     return value
 
 
+def in_floors(name: str) -> Value:
+    """A distance divided by that of real data in the same run, which makes runs under different judges comparable."""
+
+    def value(record: Record) -> float | None:
+        found = record.score(name)
+        return found.value / found.floor if found and found.value is not None and found.floor else None
+
+    return value
+
+
 def tera_flops(record: Record) -> float | None:
     flops = train_flops(record)
     return flops and flops / 1e12
 
 
-ACCURACY, FD, SEEN = map(score, ("heldout_accuracy", "heldout_fd_judge", "seen_accuracy"))
+ACCURACY, FD, SEEN = score("heldout_accuracy"), in_floors("heldout_fd_judge"), score("seen_accuracy")
 
 
 def tables() -> dict[str, Table]:
@@ -95,7 +107,7 @@ def tables() -> dict[str, Table]:
     return {
         "images": Table(
             ("light, 25 %: held out, FD, seen", "medium, 50 %", "heavy, 75 %"),
-            tuple((Quantity(task, ACCURACY, ".2f"), Quantity(task, FD, ",.0f"), Quantity(task, SEEN, ".2f")) for task in shapes),
+            tuple((Quantity(task, ACCURACY, ".2f"), Quantity(task, FD, ".1f"), Quantity(task, SEEN, ".2f")) for task in shapes),
         ),
         "plane": Table(
             tuple(task.removeprefix("gauss2d-") for task in planes),
@@ -125,8 +137,8 @@ def published(folder: Path) -> list[Record]:
 
 
 def of_tables(records: Sequence[Record]) -> list[Record]:
-    """The records that tables are made of, without distances by another judge than most, because tables print raw distances."""
-    return by_one_judge(usable(records, "standard"), IN_FEATURES).records
+    """The records that tables are made of."""
+    return usable(records, "standard")
 
 
 def written(table: Table, records: Sequence[Record]) -> str:
@@ -159,7 +171,7 @@ def twins(records: Sequence[Record]) -> list[tuple[Record, Record]]:
     runs: dict[tuple[str, str, int, str], dict[bool, Record]] = {}
     for record in records:
         spec = record.spec
-        same = spec.model_dump_json(include={"settings", "task_settings", "budget", "precision", "fingerprint"})
+        same = spec.model_dump_json(include=SAME)
         runs.setdefault((spec.task, spec.method, spec.seed, same), {})[spec.device_class == "cpu"] = record
     return [(made[True], made[False]) for _, made in sorted(runs.items(), key=lambda item: item[0]) if len(made) == 2]
 
@@ -176,8 +188,8 @@ def on_two_devices(records: Sequence[Record]) -> str:
 
 
 def _cells(table: Table, own: dict[str, dict[int, Record]]) -> list[str]:
-    found = [[(q, _values(q, own[q.task])) for q in cell] for cell in table.cells]
-    return [", ".join(q.show(values, q.style) if values else NOT_COMPARED for q, values in cell) for cell in found]
+    found = [[(q, _values(q, own[q.task]), len(own[q.task])) for q in cell] for cell in table.cells]
+    return [", ".join(q.show(values, q.style) if len(values) == n else NOT_COMPARED for q, values, n in cell) for cell in found]
 
 
 def _values(quantity: Quantity, by: dict[int, Record]) -> list[float]:

@@ -213,8 +213,9 @@ def structured(runs: Sequence[Run]) -> str:
     except CompbenchError:
         return ""
     verdict = f"Within tasks, {' and '.join(told)}." if told else "Within tasks, neither predicts it."
-    presets = Counter(run.preset for run in runs)
-    made = f"The runs are of {listed(sorted({run.task for run in runs}))}, at {_presets(presets)}."
+    used = [run for run in runs if any(of(run) is not None for _, of in VALUES)]
+    presets = Counter(run.preset for run in used)
+    made = f"The runs are of {listed(sorted({run.task for run in used}))}, at {_presets(presets)}."
     said = (
         "The structure of a trained network is measured on seen cells alone ([how](../hidden_structure.md)), and compared with "
         f"the share attained on held-out cells. {verdict} Theory predicts a larger share for a larger R2. {made} Methods also "

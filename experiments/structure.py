@@ -6,8 +6,8 @@
 
 A point is an image run whose record has a structure (docs/hidden_structure.md; older records have none) and whose task has a
 scale. R2 and cosine are measured on seen cells only, the share on held-out ones. The correlation is Spearman's, over all runs and
-within tasks (of each run's deviations from its task's means). Its 95 % interval is a bootstrap over pairs of method and task,
-because seeds of one method are not independent.
+within tasks (of each run's deviations from its task's means at its preset). Its 95 % interval is a bootstrap over pairs of method
+and task, because seeds of one method are not independent.
 """
 
 from __future__ import annotations
@@ -102,15 +102,16 @@ Points = Sequence[tuple[tuple[str, str], float, float]]
 
 
 def points(found: Sequence[Run], of: Callable[[Run], float | None], *, within: bool = False) -> Points:
-    """The runs that have a value; `within` tasks, both numbers are deviations from their task's means."""
-    known = [(run.pair, value, run.share) for run in found if (value := of(run)) is not None]
+    """The runs that have a value; `within` tasks, both numbers are deviations from the means of their task at their preset."""
+    known = [(run, value) for run in found if (value := of(run)) is not None]
     if not within:
-        return known
-    tasks: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (_, task), value, share in known:
-        tasks[task].append((value, share))
-    means = {task: tuple(map(fmean, zip(*own, strict=True))) for task, own in tasks.items()}
-    return [(pair, value - means[pair[1]][0], share - means[pair[1]][1]) for pair, value, share in known]
+        return [(run.pair, value, run.share) for run, value in known]
+    tasks: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for run, value in known:
+        tasks[run.task, run.preset].append((value, run.share))
+    means = {place: tuple(map(fmean, zip(*own, strict=True))) for place, own in tasks.items()}
+    centred = [(run, value, means[run.task, run.preset]) for run, value in known]
+    return [(run.pair, value - centre[0], run.share - centre[1]) for run, value, centre in centred]
 
 
 def correlation(known: Points, seed: int = 0) -> Correlation:

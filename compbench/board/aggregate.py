@@ -215,7 +215,7 @@ def _with_parts(row: BoardRow) -> BoardRow:
     whole, parts = row.scores.get(row.primary), row.parts
     if parts is None or whole is None:
         return row._replace(parts=None)
-    bare = whole._replace(num_seeds=parts.num_seeds, ceiling=None, floor=None, interval=None, values=())
+    bare = whole._replace(direction="lower", num_seeds=parts.num_seeds, ceiling=None, floor=None, interval=None, values=())
     terms = {"inference_time_error": (parts.inference, 0.0), "estimation_error": (parts.estimation, parts.spread)}
     own = {
         f"{whole.split}_{term}": bare._replace(name=f"{whole.split}_{term}", mean=value, std=std)

@@ -39,7 +39,9 @@ def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float]) -> Judged:
     """
     scale = scale_of_rows(rows)
     marked = [_marked(row, scale, recalls) for row in rows]
-    running = [row for row in marked if row.kind == "run" and len(row.seeds) > 1 and row.primary in row.scores]
+    running = [
+        row for row in marked if row.kind == "run" and row.primary in row.scores and len(row.scores[row.primary].values) > 1
+    ]
     if not running:
         return Judged(tuple(marked), None, None)
     values, trials = _values(running)
@@ -97,9 +99,11 @@ def _marked(row: BoardRow, scale: Scale | None, recalls: Mapping[str, float]) ->
 
 
 def _with_interval(cell: Cell, scale: Scale | None) -> Cell:
-    """Widen a cell's interval by how far failed fits that were not observed could pull the mean."""
+    """Widen a cell's interval by how far failed fits that were not observed could pull a mean that is better than theirs."""
     if scale is None or cell.interval is None:
         return cell
+    if scale.share(cell.mean) <= 0:
+        return cell._replace(even_interval=cell.interval)
     return cell._replace(interval=reaching(cell.interval, cell.mean, cell.num_seeds, scale.zero), even_interval=cell.interval)
 
 

@@ -1,6 +1,6 @@
 """The coverage ladder plots the share attained on held-out cells against the share of seen cells, one line per method.
 
-    share = (value - 1 / cells) / (ceiling - 1 / cells), at least 0 and at most 1
+    share = (value - 1 / cells) / (ceiling - 1 / cells)
 
 Its points are the rows whose task was given a coverage (`--set task.coverage=R`).  Each other choice of task, preset and budget
 has a separate ladder.

@@ -3,6 +3,8 @@
 The method NAME on learned scores has the total error.  NAME-oracle with the same settings has the error that remains with exact
 scores (inference-time approximation).  The difference is the error from estimating the scores.  Catastrophic
 Compositional Generation, section 2, argues for this sum and measures none of its terms.
+
+The error of a distance is the distance.  The error of a score of which more is better is what it lacks to real data's score.
 """
 
 from __future__ import annotations
@@ -89,5 +91,13 @@ def _same(knobs: Mapping[str, object], oracle: Mapping[str, object]) -> bool:
 
 
 def _by_seed(records: Sequence[Record], primary: str) -> dict[int, float]:
-    found = {record.spec.seed: record.score(primary) for record in records}
-    return {seed: score.value for seed, score in found.items() if score is not None and score.value is not None}
+    """The error of each seed; a score of which more is better has one only if real data's score is known."""
+    found = {}
+    for record in records:
+        score = record.score(primary)
+        if score is not None and score.value is not None:
+            if score.direction == "lower":
+                found[record.spec.seed] = score.value
+            elif score.ceiling is not None:
+                found[record.spec.seed] = score.ceiling - score.value
+    return found

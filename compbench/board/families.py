@@ -290,7 +290,7 @@ def _standing(
     values = [share for _, share in by_seed]
     centre = mean(values) if values else mean([mean(list(shares.values())) for _, shares in ran])
     even = interval(values) if len(values) > 1 else None
-    span = reaching(even, centre, len(values), 0.0) if even else None
+    span = reaching(even, centre, len(values), 0.0) if even and centre > 0 else even
     by_task = tuple(mean(list(shares.values())) for _, shares in ran)
     return Standing(state, by_seed, centre, span, len(ran), tuple(left_out), tuple(row for row, _ in ran), by_task)
 

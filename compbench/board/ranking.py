@@ -75,7 +75,7 @@ def ranks(rows: Sequence[BySeed], *, higher: bool, trials: float = 0, law: Law =
             error; else 0.
         law: see `Law`.
     """
-    return _ranks(rows, p_values(rows, trials=trials, law=law), higher=higher)
+    return ranks_and_best(rows, higher=higher, trials=trials, law=law)[0]
 
 
 def ranks_and_best(
@@ -84,16 +84,16 @@ def ranks_and_best(
     """The results of `ranks` and `may_be_best` for these rows; each pair is tested only once."""
     found = p_values(rows, trials=trials, law=law)
     changed = stabilised(rows, trials=trials, law=law)
-    return _ranks(rows, found, higher=higher), _may_be_best(changed, found, higher=higher)
+    return _ranks(rows, changed, found, higher=higher), _may_be_best(changed, found, higher=higher)
 
 
-def _ranks(rows: Sequence[BySeed], found: PValues, *, higher: bool) -> list[Rank]:
+def _ranks(rows: Sequence[BySeed], changed: Sequence[BySeed], found: PValues, *, higher: bool) -> list[Rank]:
     sign = 1.0 if higher else -1.0
     means = [sign * mean(list(row.values())) for row in rows]
     better, worse = [0] * len(rows), [0] * len(rows)
     apart = _significant(found)
     for i, j in apart:
-        first, second = (i, j) if means[i] > means[j] else (j, i)
+        first, second = (i, j) if sign * _ahead(changed[i], changed[j]) > 0 else (j, i)
         worse[first] += 1
         better[second] += 1
     places = [1 + sum(_clearly_above(other, own) for other in means) for own in means]
@@ -133,10 +133,13 @@ def _may_be_best(changed: Sequence[BySeed], found: PValues, *, higher: bool) -> 
     kept = [True] * len(changed)
     for (i, j), p in found.items():
         if p / 2 <= (1 - CONFIDENCE) / (len(changed) - 1):
-            common = changed[i].keys() & changed[j].keys()
-            ahead = sign * sum(changed[i][seed] - changed[j][seed] for seed in common)
-            kept[j if ahead > 0 else i] = False
+            kept[j if sign * _ahead(changed[i], changed[j]) > 0 else i] = False
     return kept
+
+
+def _ahead(one: BySeed, other: BySeed) -> float:
+    """Sum of the differences at common seeds, which are what is tested; means over all seeds may differ the other way."""
+    return sum(one[seed] - other[seed] for seed in one.keys() & other.keys())
 
 
 def p_values(rows: Sequence[BySeed], *, trials: float = 0, law: Law = "by value") -> PValues:

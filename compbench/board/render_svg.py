@@ -43,6 +43,8 @@ def _panel(section: Section, rows: Sequence[BoardRow], among: Sequence[Section],
     scale = (WIDTH - LABEL - VALUES) / max(largest, 1e-12)
     rows = sorted(rows, key=lambda row: row.parts.total if row.parts else 0.0)
     primary = clean(rows[0].primary.replace("_", " "))
+    if any(cell.direction == "higher" for row in rows if (cell := row.scores.get(row.primary))):
+        primary += ", what is lacking to real data"
     words = f"{heading(section, among)}: {primary}"
     title = f'<text x="8" y="{top + 16}" font-weight="bold">{escape(words, quote=False)}</text>'
     lines = "".join(_bar(row, top + TITLE + LINE * index, scale) for index, row in enumerate(rows))

@@ -35,14 +35,14 @@ class Drop(NamedTuple):
 
 
 def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
-    """One drop for each sealed row whose public counterpart (same method, settings, task, preset, data) is on the board too."""
-    twins = {(row.section, row.group.method, row.group.settings, row.group.precision): row for row in rows}
+    """One drop for each sealed row whose public counterpart (same method, version, settings, task, preset, data) is there too."""
+    twins = {(row.section, *_own(row)): row for row in rows}
     found = []
     for row in rows:
         if SEALED not in row.section.changed:
             continue
         section = row.section._replace(changed=tuple(word for word in row.section.changed if word != SEALED))
-        public = twins.get((section, row.group.method, row.group.settings, row.group.precision))
+        public = twins.get((section, *_own(row)))
         if public is None or public.primary != row.primary:
             continue
         own, other = ([value for _, value in one.scores[one.primary].values] for one in (row, public))
@@ -51,6 +51,11 @@ def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
             known = (row.section.task, row.section.preset, row.label, fmean(other), fmean(own), runs)
             found.append(Drop(*known, welch(other, own)))
     return tuple(sorted(found))
+
+
+def _own(row: BoardRow) -> tuple[object, ...]:
+    group = row.group
+    return group.method, group.distribution, group.method_version, group.settings, group.precision
 
 
 def drops_csv(found: Sequence[Drop]) -> str:

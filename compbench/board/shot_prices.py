@@ -5,9 +5,9 @@ zero shots, all scores read so that higher is better:
 
     worth = the smallest n with  mean_s (r_s(u(n)) - m_s) >= 0
 
-The interval of `worth` reaches from the first to the last n at which the 95 % interval of that mean, paired by seed
-(`comparison.paired_interval`), contains 0.  The method and the reference have the same budget, and the shots of a cell are drawn
-as often as a seen cell's examples (`compbench.api.shots`).
+The interval of `worth` reaches from the first n at which the 95 % interval of that mean, paired by seed
+(`comparison.paired_interval`), is not wholly below 0, to the first n at which no part of it is.  The method and the reference
+have the same budget, and the shots of a cell are drawn as often as a seen cell's examples (`compbench.api.shots`).
 """
 
 from __future__ import annotations
@@ -145,14 +145,10 @@ def worth(row: BoardRow, reference: Curve) -> Worth | None:
         return Worth(_count(level), None, len(seeds))
     grid = [a + (b - a) * k / STEPS for a, b in pairwise(places) for k in range(STEPS)] + [places[-1]]
     spans = {u: span(u) for u in grid}
-    low = first_root(lambda u: spans[u].high, grid)
-    high = first_root(lambda u: -spans[-u].low, [-u for u in reversed(grid)])  # from the right: the last place with 0
+    low, high = first_root(lambda u: spans[u].high, grid), first_root(lambda u: spans[u].low, grid)
     if low is None:
         return Worth(None, (2 ** places[-1] - 1, None), len(seeds))  # the reference is below the score everywhere
-    open_end = spans[places[-1]].low <= 0
-    least = 2**low - 1
-    most = max(least, 2**-high - 1) if high is not None else least  # without a root the reference is above the score everywhere
-    return Worth(_count(level), (least, None if open_end else most), len(seeds))
+    return Worth(_count(level), (2**low - 1, _count(high)), len(seeds))
 
 
 def first_root(function: Callable[[float], float], places: Sequence[float]) -> float | None:

@@ -81,7 +81,7 @@ def reaching(found: Interval, centre: float, num_fits: int, failed: float) -> In
     and then the interval covers the mean in only half to three quarters of cases.  The wider interval also contains
     (1 - q) mean + q failed, q = `unseen`(n).  It assumes that at most a third of the fits fail, with a margin, and that a failed
     fit is no worse than `failed`; for such mixtures it covers the mean in at least 90 % of cases with three seeds or more
-    (`experiments/best_set.py`).
+    (`experiments/best_set.py`).  Where the mean is itself worse than `failed` it says nothing.
 
     Args:
         found: interval by Student's t.

@@ -43,6 +43,9 @@ STATE_WORDS: dict[State, str] = {
 """The states in words, for the page, the terminal and docs/boards.md."""
 
 
+OUTDATED = "scored by an older version of the metric"
+
+
 class Entry(NamedTuple):
     """One method on one task.
 
@@ -280,7 +283,10 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
 def _entry(row: BoardRow, scale: Scale | None, of_seen: Scale | None) -> Entry:
     cell, said = row.scores.get(row.primary), (*notes(row), *map(failure, row.failures))
     if cell is None:
-        return Entry(row, "failed", (), None, None, None, None, ", ".join(sorted(row.statuses)), cost(row), time(row), notes=said)
+        statuses = ", ".join(sorted(row.statuses))
+        unscored = Entry(row, "failed", (), None, None, None, None, statuses, cost(row), time(row), notes=said)
+        outdated = any(column.startswith(f"{row.primary}@v") for column in row.scores)
+        return unscored._replace(state="unranked", score=OUTDATED) if outdated else unscored
     twin = row.seen
     shares = tuple(share for _, share in row.fits.shares) if row.fits else ()
     ends = sorted(scale.share(end) for end in cell.interval) if scale and cell.interval else [None, None]

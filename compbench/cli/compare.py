@@ -149,7 +149,8 @@ def _lines(found: Comparison) -> list[str]:
     """The two tables and the remarks; tables are as wide as the terminal at most."""
     lines = [["score (arrow: better)", f"A {found.a}", f"B {found.b}", "B - A", "95 % interval", "seeds", ""]]
     for score in found.scores:
-        span = f"{number(score.interval.low)} to {number(score.interval.high)}" if score.interval else "one seed: none"
+        none = "one seed" if score.num_seeds == 1 else "-"
+        span = f"{number(score.interval.low)} to {number(score.interval.high)}" if score.interval else none
         name = f"{score.name} {ARROWS[score.direction]}"
         values = [number(score.a), number(score.b), f"{score.difference:+.4g}", span, str(score.num_seeds)]
         lines.append([name, *values, _verdict(score)])

@@ -134,3 +134,18 @@ def test_seen_combinations_have_a_scale_of_their_own() -> None:
     assert alone is not None
     assert held_out is not None
     assert (alone.zero, alone.real) == (held_out.zero, pytest.approx(0.95))
+
+
+def test_failed_fits_pull_no_interval_of_a_mean_that_is_worse_than_theirs() -> None:
+    found = by_method(aggregate([*GOOD, *POOR, *NEAR]))  # a constant has 1 of 4 cells right
+    good, poor = (found[name].scores["heldout_accuracy"] for name in ("good", "poor"))
+    assert good.even_interval is not None
+    assert good.interval is not None
+    assert good.interval.low < good.even_interval.low
+    assert poor.interval == poor.even_interval
+
+
+def test_a_row_with_one_score_does_not_compete_whatever_its_number_of_runs() -> None:
+    bare = [record(score(value=None, reason="no samples"), method="bare", task="dsprites-light", seed=seed) for seed in (1, 2)]
+    found = by_method(aggregate([*GOOD, *POOR, *NEAR, *bare, *runs("bare", 0.9)]))
+    assert found["bare"].may_be_best is None

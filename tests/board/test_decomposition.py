@@ -25,6 +25,17 @@ def test_total_is_inference_time_plus_estimation_error_over_the_shared_seeds() -
     assert found["fkc-oracle"] is None
 
 
+def test_of_a_score_of_which_more_is_better_the_error_is_what_it_lacks_to_real_data() -> None:
+    def valid(method: str, value: float):
+        own = score("heldout_accuracy", value, ceiling=1.0)
+        return record(own, method=method, settings={"num_particles": 4}, more={"oracle": method.endswith("-oracle")})
+
+    (learned, _) = rows([valid("pem", 0.125), valid("pem-oracle", 0.75)])
+    assert learned.parts == Parts(1, total=0.875, inference=0.25, estimation=0.625, spread=0.0)
+    assert learned.scores["heldout_estimation_error"].direction == "lower"
+    assert "what is lacking to real data" in to_svg([learned])
+
+
 def test_rows_of_other_settings_are_not_compared() -> None:
     found = parts_of(run("fkc", 0, 1.0), run("fkc", 0, 0.8, num_particles=16), run("fkc-oracle", 0, 0.25))
     assert found["fkc (num_particles=4)"] is not None

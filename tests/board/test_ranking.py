@@ -9,7 +9,7 @@ import pytest
 from interval_coverage import LAWS, coverage, false_after_two_looks, false_tables, found
 
 from compbench.board.discriminability import discriminability
-from compbench.board.ranking import ranks, significant_pairs
+from compbench.board.ranking import ranks, ranks_and_best, significant_pairs
 
 
 def table(*rows: list[float]) -> list[dict[int, float]]:
@@ -29,6 +29,15 @@ def test_pairs_of_one_seed_are_compared_so_a_seed_that_helps_all_hides_nothing()
     assert significant_pairs(table(helped, better)) == {(0, 1)}
     shuffled = [dict(zip((0, 1, 2), helped, strict=True)), dict(zip((1, 2, 0), better, strict=True))]
     assert significant_pairs(shuffled) == set()
+
+
+def test_a_significant_pair_is_ordered_by_what_was_tested_and_not_by_seeds_that_one_row_lacks() -> None:
+    few = dict(enumerate([0.50, 0.51, 0.49, 0.505, 0.495]))
+    more = dict(enumerate([0.60, 0.61, 0.59, 0.605, 0.596, 0.1, 0.1, 0.1, 0.1, 0.1]))
+    third = dict(enumerate([0.30, 0.31, 0.29, 0.305, 0.295]))
+    ranks_, best = ranks_and_best([few, more, third], higher=True)
+    assert best == [False, True, False]
+    assert ranks_[0].best == 2  # `more` is ahead at each common seed, though its mean over ten seeds is lower
 
 
 def test_rows_without_two_seeds_in_common_do_not_differ_significantly() -> None:

@@ -27,6 +27,16 @@ def test_a_sealed_row_and_its_public_twin_give_a_drop_with_welch_s_interval() ->
     assert "| 0.850 | 0.600 | 0.250 |" in drops_markdown([found])
 
 
+def test_a_sealed_row_is_compared_with_the_public_row_of_its_own_version() -> None:
+    versions = {1: 0.2, 2: 0.8}
+    made = [record(score(value=versions[one]), seed=seed, method_version=one) for one in versions for seed in (0, 1)]
+    for seed in (0, 1):
+        own = {"coverage": 0.0, "design": "permuted", "split_seed": 77 + seed}
+        made.append(record(score(value=0.7), seed=seed, method_version=2, task_settings=own, more={"sealed": True}))
+    (found,) = drops(aggregate(made).rows)
+    assert found.drop == pytest.approx(0.1)
+
+
 def test_sealed_rows_of_different_patterns_share_a_section_and_are_no_point_of_a_ladder() -> None:
     settings = [{"coverage": 0.0, "design": "permuted", "split_seed": seed} for seed in (7, 8)]
     made = [

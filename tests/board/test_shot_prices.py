@@ -91,6 +91,12 @@ def test_an_interval_that_the_shots_do_not_end_is_open_and_one_below_all_of_them
     assert below == Worth(0, (0, 0), 3)
 
 
+def test_a_reference_that_is_ahead_without_shots_and_falls_with_them_still_makes_the_lead_worth_nothing() -> None:
+    runs = [run("mono", count, value, seed) for count, value in ((0, 0.5), (3, 0.1)) for seed in range(3)]
+    known = worth_of("factored", *runs, *(run("factored", 0, value, seed) for seed, value in enumerate((0.2, 0.21, 0.22))))
+    assert known == Worth(0, (0, 0), 3)
+
+
 def test_runs_with_shots_have_a_section_of_their_own_and_are_compared_with_no_others() -> None:
     records = [*CURVE, run("factored", 0, 0.6), run("factored", 3, 0.9)]
     board = aggregate(records)

@@ -129,3 +129,13 @@ def test_figures_are_the_same_bytes_each_time_and_come_with_an_entry_to_cite(tmp
 def test_figures_of_nothing_are_an_error_that_says_why(tmp_path: Path) -> None:
     with pytest.raises(CompbenchError, match="no figure to draw"):
         draw(Material([]), tmp_path)
+
+
+def test_a_row_whose_scores_are_of_an_older_metric_has_not_failed() -> None:
+    old, new = (
+        [record(score(value=0.5, metric_version=version), method=name, seed=seed) for seed in range(3)]
+        for version, name in ((1, "old"), (2, "new"))
+    )
+    (question,) = view_of(*old, *new).questions
+    states = {entry.row.method: (entry.state, entry.score) for entry in question.answers[0].entries}
+    assert states["old"] == ("unranked", "scored by an older version of the metric")

@@ -117,3 +117,10 @@ def test_of_a_distance_less_is_better() -> None:
 
     found = verdicts(*rows("fkc-oracle", (0.1, 0.12, 0.11)), *rows("naive-sde-oracle", (1.0, 1.1, 1.05)))
     assert found == {("fkc-oracle", "naive-sde-oracle"): "**holds**"}
+
+
+def test_runs_of_two_versions_are_not_one_row() -> None:
+    old = runs("factored", (0.1, 0.1, 0.1, 0.1, 0.1), method_version=1)
+    new = runs("factored", (0.8, 0.8, 0.8), method_version=2)
+    found = claims.by_seed([*old, *new], claims.Side("factored"))
+    assert {seed: record.spec.method_version for seed, record in found.items()} == {0: 2, 1: 2, 2: 2}
