@@ -110,13 +110,13 @@ def run(
         tuning=tuning,
     )
     check_request(requests[0], Registry(options["plugins"]))  # before a plan is printed
-    if is_sealed:
-        requests = _sealed(requests)
     if dry_run:
-        _foretell(requests)
+        _foretell(_sealed(requests) if is_sealed else requests)
         return
     worst, seconds = 0, 0.0
     for request in requests:
+        if is_sealed:  # just before its run, since the code may be edited during an earlier seed's
+            (request,) = _sealed([request])
         try:
             quiet = options["quiet"] or as_json
             paths = [] if quiet else Store(Home(Path(request.home)).records).paths()  # listed once; a quiet run prints no plan

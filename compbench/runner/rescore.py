@@ -56,6 +56,8 @@ WEIGHTS_FILE = "model.safetensors"
 MAY_DIFFER = frozenset({"metrics", "task"})
 """Parts of the code that may differ, because they only score; a task with new training data has a new version and is refused."""
 ASKED = ("conditions", "stream", "x0", "known")
+OF_THE_FIT = ("pooled_silos", "oracle", "resumed", "notes", "plugin", "given", "structure", "sealed", "tuning", "losses")
+"""Fields of a record that say how its model came about; new scores of it change none of them."""
 LOG = logging.getLogger("compbench.score")
 
 
@@ -271,9 +273,7 @@ class _Again(_Untrained):
 
     def _origins(self) -> dict[str, Json]:
         source = self.source
-        copied = {
-            name: getattr(source, name) for name in ("pooled_silos", "oracle", "resumed", "notes", "plugin", "given", "structure")
-        }
+        copied = {name: getattr(source, name) for name in OF_THE_FIT}
         profile = source.profile.model_copy(update={"stages": ()})
         return {**copied, "profile": profile, "rescored": source.rescored or source.name}
 

@@ -42,8 +42,12 @@ class Stopping(threading.Event):
 
 def terminate_like_ctrl_c() -> None:
     """Let SIGTERM and SIGHUP end a run as Ctrl-C does: with a record and a checkpoint."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(WORDS[signal.Signals(number)])
+
     for number in _listened_to():
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, stop)
 
 
 def stopped_by_signals(stopping: Stopping) -> contextlib.AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from compbench.api.schemas import Record
 from compbench.registry.meaning import differing
 from compbench.registry.registry import NOTEBOOK, Registry
-from compbench.store import verification
+from compbench.store import sealed, verification
 from compbench.store.cell_picture import PNG
 from compbench.store.format import MAX_RECORD_BYTES
 from compbench.store.records import Store, read_artifact, read_record
@@ -48,6 +48,7 @@ def checked(path: Path, registry: Registry) -> Submission:
         record = read_record(path)
         check_costs(record)
         check_known(record)
+        sealed.check(record)
         check_shots(record)
         _check_run(record)
         _check_plugin(record, registry)

@@ -65,7 +65,8 @@ def _known(request: RunRequest, paths: Sequence[Path], ways: Sequence[Sequence[s
     """The finished record of a run: from this device if there is one, else from another."""
     for identities in ways:
         record = finished_among(paths, identities)
-        if record is not None and (record.curve or not request.curve):
+        from_file = bool(record and record.plugin.version == "file")  # only a record of an installed method can be submitted
+        if record is not None and (record.curve or not request.curve) and (request.plugins or not from_file):
             path = next(path for path in paths if path.stem == record.name)
             return Known(ways[0][0], Outcome(record, path, reused=True))
     return Known(ways[0][0] if ways else "")

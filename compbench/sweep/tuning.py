@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,15 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
-from compbench.api.interfaces import Method, OpenTask
+from compbench.api.interfaces import Budget, Method, OpenTask, Source
 from compbench.api.schemas import Frozen, Record, RunRequest, Tuning
+from compbench.registry.meaning import code_of
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import budget_of, settings_of, task_context, task_of
 from compbench.runner.one_run import run
 from compbench.store.format import clean
+from compbench.store.lease import Busy
 from compbench.sweep.nested_holdout import NestedRegistry
 from compbench.sweep.parse import value_of
-from compbench.system.errors import CompbenchError, first_of
+from compbench.system.errors import CompbenchError, Unwritable, first_of
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home, home_beside
 from compbench.system.profiling import num_parameters
@@ -40,6 +43,8 @@ MOST_PARAMETERS = 1.15
 """A trial is pruned if its network has more than this many times the default's parameters, so that rows compete at one size."""
 TOO_LARGE = "too large to run"
 """Optuna's mark of a trial whose network was known to be larger before the fit; it is not run, and another takes its place."""
+DEFAULT, STOPPED = "default settings", "stopped"
+"""Optuna's marks of the trial of the default settings, and of a trial that Ctrl-C or a full disk stopped: it does not count."""
 MOST_PROPOSED = 20
 """A study ends once this many times its trials were proposed, which only happens if most of the space makes networks larger."""
 
@@ -99,10 +104,13 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
             left[name] = found
         else:
             space[name] = found
+    budget = Budget.model_json_schema()["properties"]
     for name, word in [*method.search.items(), *map(_named, narrowed)]:
-        if name not in schema and not name.startswith("budget."):
-            raise CompbenchError(f"--search {name}: '{method.name}' has no such setting; it has {', '.join(schema) or 'none'}.")
-        space[name] = _parsed(name, word)
+        facts = budget.get(name.removeprefix("budget.")) if name.startswith("budget.") else schema.get(name)
+        if facts is None:
+            known = ", ".join([*schema, *(f"budget.{entry}" for entry in budget)])
+            raise CompbenchError(f"--search {name}: '{method.name}' has no such setting; it has {known}.")
+        space[name] = _parsed(name, word, whole=facts.get("type") == "integer")
         left.pop(name, None)
     return space, left
 
@@ -114,7 +122,7 @@ def _named(word: str) -> tuple[str, str]:
     return name, value
 
 
-def _parsed(name: str, word: str) -> Range | Choice:
+def _parsed(name: str, word: str, *, whole: bool) -> Range | Choice:
     if ":" not in word:
         return Choice(tuple(value_of(part) for part in word.split(",")))
     low, _, rest = word.partition(":")
@@ -122,9 +130,11 @@ def _parsed(name: str, word: str) -> Range | Choice:
     first, last = value_of(low), value_of(high)
     if not isinstance(first, int | float) or not isinstance(last, int | float) or scale not in ("", "log"):
         raise CompbenchError(f"--search {name}={word}: use LOW:HIGH or LOW:HIGH:log with two numbers.")
+    if whole and not (isinstance(first, int) and isinstance(last, int)):
+        raise CompbenchError(f"--search {name}={word}: '{name}' is a whole number, so LOW and HIGH must be too.")
     if not (math.isfinite(first) and math.isfinite(last) and first < last and (first > 0 or not scale)):
         raise CompbenchError(f"--search {name}={word}: LOW must be below HIGH, and above 0 with :log.")
-    return Range(first, last, bool(scale), isinstance(first, int) and isinstance(last, int))
+    return Range(first, last, bool(scale), whole)
 
 
 def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
@@ -201,11 +211,14 @@ def tune(
     if method.oracle:
         raise CompbenchError(f"'{method.name}' is an oracle that uses the task's own distributions, so there is nothing to tune.")
     space, _ = search_space(method, narrowed)
+    if both := [name for name, _ in map(_named, narrowed) if name in request.overrides]:
+        raise CompbenchError(f"--search {both[0]} and --set {both[0]}: leave one out; --set gives all trials the same value.")
     space = {name: what for name, what in space.items() if name not in request.overrides}
     if not space:
         raise CompbenchError(f"'{method.name}' has no setting with bounds to search; name one with --search NAME=LOW:HIGH.")
     home = Home(Path(request.home))
-    folder = home_beside(home.root / "studies" / _name(request, registry, space, seeds, study_seed), home.data)
+    source = task.source(home.data, request.source)
+    folder = home_beside(home.root / "studies" / _name(request, registry, space, [seeds, study_seed], source), home.data)
     inside = request.model_copy(update={"home": str(folder)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -216,11 +229,11 @@ def tune(
             sampler=optuna.samplers.TPESampler(seed=study_seed),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
         )
-    done = len(_ended(study))
-    if done:
+    if done := len(_ended(study)):
         study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would repeat earlier proposals
-    else:
-        study.enqueue_trial(_defaults(space, method, budget_of(request, task).entries()), skip_if_exists=True)
+    default = _defaults(space, method, budget_of(request, task).entries())
+    if default.keys() == space.keys() and not any(DEFAULT in trial.user_attrs for trial in [*_ended(study), *_waiting(study)]):
+        study.enqueue_trial(default, user_attrs={DEFAULT: True})
     runner = _Runner(inside, registry, space, seeds)
     while (done := len(_ran(study))) < trials and len(_ended(study)) < MOST_PROPOSED * trials:
         study.optimize(runner, n_trials=1, catch=(TrialFailed,))
@@ -264,7 +277,6 @@ class _Runner:
                 trial.set_user_attr(TOO_LARGE, value=True)
                 raise optuna.TrialPruned
             record = self._run(trial, asked)
-            _add_cost(trial, record)
             (score,) = (score for score in record.scores if score.primary)
             if score.value is None:
                 raise self._failed(trial, score.reason)
@@ -280,13 +292,23 @@ class _Runner:
         return sum(values) / len(values)
 
     def _run(self, trial: Trial, request: RunRequest) -> Record:
+        clock = time.process_time()
         try:
-            record = run(request, in_process=True, registry=self._registry).record
+            outcome = run(request, in_process=True, registry=self._registry)
+        except (KeyboardInterrupt, Unwritable, Busy):  # this ends the study, and the trial is no one's fault
+            trial.set_user_attr(STOPPED, value=True)
+            raise
         except CompbenchError as error:
             raise self._failed(trial, str(error)) from error
         except Exception as error:  # a method may raise anything in this process
             raise self._failed(trial, f"{type(error).__name__}: {error}") from error
-        if record.status == "killed":  # the study stops too; Optuna counts a trial that did not finish as none
+        finally:
+            _add_cost(trial, "cpu_seconds", time.process_time() - clock)
+        record = outcome.record
+        if not outcome.reused:
+            _add_cost(trial, "train_flops", (record.profile.train_steps or 0) * (record.profile.flops_per_train_step or 0.0))
+        if record.status == "killed":  # the study stops too
+            trial.set_user_attr(STOPPED, value=True)
             raise KeyboardInterrupt
         if record.status != "ok":
             raise self._failed(trial, f"{record.status}: {record.reason}")
@@ -316,23 +338,25 @@ class _Runner:
             return None
 
     def _is_larger(self, trial: Trial, what: str, size: int | None) -> bool:
-        """Whether a number of parameters is too far above the first trial's, which has the default settings."""
+        """Whether a number of parameters is too far above that of the default settings, as far as their trial is known."""
         trial.set_user_attr(what, size)
-        default = next((one.user_attrs[what] for one in _ended(trial.study) if what in one.user_attrs), None)
+        default = next((one.user_attrs.get(what) for one in _ended(trial.study) if DEFAULT in one.user_attrs), None)
         return bool(size and default and size > MOST_PARAMETERS * default)
 
 
-def _add_cost(trial: Trial, record: Record) -> None:
+def _add_cost(trial: Trial, name: str, amount: float) -> None:
     """Add a run's cost to its trial; it counts even if the trial is pruned or fails."""
-    flops = (record.profile.train_steps or 0) * (record.profile.flops_per_train_step or 0.0)
-    seconds = sum(stage.cpu_seconds for stage in record.profile.stages)
-    for name, amount in (("train_flops", flops), ("cpu_seconds", seconds)):
-        trial.set_user_attr(name, trial.user_attrs.get(name, 0.0) + amount)
+    trial.set_user_attr(name, trial.user_attrs.get(name, 0.0) + amount)
 
 
 def _ended(study: Study) -> list[FrozenTrial]:
-    """Finished trials, oldest first; a trial that was killed with its process is not finished."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    """Finished trials, oldest first, without those that were stopped; a trial that died with its process is not finished."""
+    every = study.get_trials(deepcopy=False)
+    return [trial for trial in every if trial.state.is_finished() and STOPPED not in trial.user_attrs]
+
+
+def _waiting(study: Study) -> list[FrozenTrial]:
+    return [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "WAITING"]
 
 
 def _ran(study: Study) -> list[FrozenTrial]:
@@ -348,23 +372,26 @@ def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[
             budget[name.removeprefix("budget.")] if name.startswith("budget.") else method.settings.model_fields[name].default
         )
         if isinstance(what, Choice):
-            if default in what.values:
-                found[name] = json.dumps(default)
+            listed = [value for value in what.values if value == default]
+            if listed:
+                found[name] = json.dumps(listed[0])  # as it is written there: 1 for 1.0
         elif isinstance(default, int | float) and what.low <= default <= what.high:
             found[name] = default
     return found
 
 
-def _name(request: RunRequest, registry: NestedRegistry, space: Space, seeds: int, study_seed: int) -> str:
-    """The study's name: another method, task, space or code makes another study."""
+def _name(request: RunRequest, registry: NestedRegistry, space: Space, seeds: list[Json], source: Source) -> str:
+    """The study's name: another method, task, space, code, data or number of seeds makes another study."""
     method, task = registry.load("methods", request.method), registry.load("tasks", request.task)
+    code = code_of(registry, method=request.method, task=request.task, metrics=())
     facts: dict[str, Json] = {
         "space": {name: [type(what).__name__, *what] for name, what in space.items()},
         "overrides": request.overrides,
         "versions": [method.version, task.version],
-        "file": registry.entry("methods", request.method).sha256,
+        "code": dict(code.parts),
+        "data": [source.kind, source.fingerprint],
         "precision": request.precision,
-        "seeds": [seeds, study_seed],
+        "seeds": seeds,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{request.task}.{request.method}.{request.preset}.{digest[:12]}"
@@ -381,7 +408,7 @@ def _outcome(request: RunRequest, study: Study, num_cells: int) -> SettingsFile:
         raise CompbenchError(f"none of {len(ended)} trials of '{request.method}' on '{request.task}' ended well: {why}")
     best = min(complete, key=lambda trial: math.inf if trial.value is None else trial.value)
     assert best.value is not None
-    default = ended[0].value if ended[0].state.name == "COMPLETE" else None
+    default = next((trial.value for trial in complete if DEFAULT in trial.user_attrs), None)
     tuning = Tuning(
         task=request.task,
         preset=request.preset,

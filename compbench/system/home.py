@@ -116,8 +116,12 @@ class Home:
 def home_beside(folder: Path, data: Path) -> Path:
     """A separate home in `folder`, with the user's official data."""
     folder.mkdir(parents=True, exist_ok=True)
-    if data.is_dir() and not (folder / "data").exists():
-        (folder / "data").symlink_to(data, target_is_directory=True)
+    link = folder / "data"
+    if link.is_symlink() and not link.exists():
+        link.unlink(missing_ok=True)  # the user's home has moved
+    if data.is_dir():
+        with contextlib.suppress(FileExistsError):
+            link.symlink_to(data, target_is_directory=True)
     return folder
 
 

@@ -129,6 +129,8 @@ def test_new_versions_of_metrics_are_computed_from_what_is_kept(kept, source) ->
         assert again.value == score.value
         assert (again.metric_version == score.metric_version) == (score.metric != "sw2")
     assert found.record.profile.parameters == kept.record.profile.parameters
+    for name in rescore.OF_THE_FIT:
+        assert getattr(found.record, name) == getattr(kept.record, name)
 
 
 @pytest.mark.usefixtures("newer")

@@ -80,6 +80,7 @@ def test_another_record_of_the_same_name_is_refused_and_nothing_is_written(tmp_p
         ({"status": "killed"}, "which is not a result"),
         ({"more": {"scores": ()}}, "no primary score"),
         ({"more": {"identity": "0" * 64}}, "not the hash of its spec"),
+        ({"more": {"sealed": True}}, "says that it is sealed, and its task's settings are not"),
     ],
 )
 def test_what_may_not_be_handed_in_is_refused_with_the_reason(tmp_path: Path, facts: dict, reason: str) -> None:

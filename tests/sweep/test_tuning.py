@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
+from compbench.sweep import tuning
 from compbench.sweep.tuning import TOO_LARGE, Choice, Progress, Range, read_settings, search_space, tune
 from compbench.system.errors import CompbenchError
 
@@ -113,8 +114,8 @@ def test_settings_of_a_larger_network_are_not_run_and_others_take_their_place(tm
     seen: list[Progress] = []
     asked = request(tmp_path / "home", file).model_copy(update={"method": "wide"})
     found, path = tune(asked, ["width=7,8,90"], trials=4, seeds=1, listener=seen.append)
-    tuning = found.tuning
-    assert (tuning.trials, tuning.pruned, tuning.failed, len(seen)) == (4, 0, 0, 4)
+    cost = found.tuning
+    assert (cost.trials, cost.pruned, cost.failed, len(seen)) == (4, 0, 0, 4)
     assert found.settings["width"] in (7, 8)
     assert TOO_LARGE in (path.parent / "study.journal").read_text()  # it was proposed
 
@@ -129,6 +130,37 @@ def test_ctrl_c_ends_the_study_and_no_trial_counts_for_it(tmp_path: Path, level:
     with pytest.raises(KeyboardInterrupt):
         tune(asked, ["level=0.1,0.2", "noise=false,true"], trials=40, seeds=1, listener=seen.append)
     assert not any("killed" in progress.why for progress in seen)
+    level.write_text(METHOD)  # other code, another study
+
+
+def test_a_study_that_is_stopped_in_its_first_trial_tries_the_defaults_when_it_goes_on(
+    tmp_path: Path, level: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, space = request(tmp_path / "home", level), ["level=0.1:0.95", "noise=false"]
+    plain = tuning.run
+
+    def stopped(*args: object, **more: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tune(asked, space, trials=2, seeds=1)
+    monkeypatch.setattr(tuning, "run", plain)
+    found, _ = tune(asked, space, trials=2, seeds=1)
+    assert (found.tuning.trials, found.tuning.failed) == (2, 0)
+    assert found.tuning.default_value is not None
+    assert found.tuning.cpu_seconds > 0
+
+
+def test_without_the_defaults_in_the_space_no_trial_is_called_theirs(tmp_path: Path, level: Path) -> None:
+    found, _ = tune(request(tmp_path, level), ["level=0.1:0.2", "noise=false"], trials=1, seeds=1)
+    assert found.tuning.default_value is None
+
+
+def test_a_name_in_set_and_search_is_refused(tmp_path: Path, level: Path) -> None:
+    asked = request(tmp_path, level, overrides={"level": 0.3})
+    with pytest.raises(CompbenchError, match="leave one out"):
+        tune(asked, ["level=0.1:0.2"], trials=1, seeds=1)
 
 
 def test_trials_have_the_users_official_data(tmp_path: Path, level: Path) -> None:
@@ -181,6 +213,7 @@ def test_bounds_give_the_search_space_and_words_narrow_it() -> None:
     assert space["num_pilots"] == Choice((64, 256))
     assert space["num_particles"] == Range(1, 40, log=True, whole=True)  # ten times its default of 4; at least 1
     assert "budget.learning_rate" in space
+    assert search_space(method, ["ridge=1:4"])[0]["ridge"] == Range(1, 4, log=False, whole=False)
     assert not set(left) & set(space)
 
 
@@ -192,6 +225,8 @@ def test_bounds_give_the_search_space_and_words_narrow_it() -> None:
         ("ridge=0:1:log", "above 0 with :log"),
         ("ridge=a:b", "two numbers"),
         ("rigde=1:2", "no such setting; it has"),
+        ("budget.lr=1:2", "no such setting; it has .*budget.learning_rate"),
+        ("num_pilots=1:2.5", "is a whole number"),
     ],
 )
 def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
@@ -209,3 +244,10 @@ def test_a_settings_file_that_is_none_is_one_line(tmp_path: Path, content: str |
         path.write_text(content)
     with pytest.raises(CompbenchError, match=message):
         read_settings(path, "mono")
+
+
+def test_a_default_is_tried_as_the_search_writes_it(tmp_path: Path, level: Path) -> None:
+    level.write_text(METHOD.replace("level: float = Field(0.9,", "level: float = Field(1.0,").replace("> 0.95", "> 1.5"))
+    seen: list[Progress] = []
+    found, _ = tune(request(tmp_path, level), ["level=1", "noise=0,1"], trials=1, seeds=1, listener=seen.append)
+    assert found.tuning.default_value == seen[0].value
