@@ -131,6 +131,8 @@ def make_task(name: str, settings: Settings | None = None) -> Task:
         notes=(
             "an answer is valid if it breaks no constraint; a number above 0 counts as 1.  unique counts each valid answer once.",
             "held-out scores are for all constraints together, and seen scores for each group alone.",
+            "violations counts what is wrong in each group: a vertex without exactly one colour is wrong in each group of edges "
+            "and once more, so it counts several times, and an edge between equal colours once.",
             "greedy_repair is not a score of the method: it is the validity of answers that are drawn without constraints and "
             "then repaired, one change at a time, by a search that knows the constraints.  A composition of models has to "
             "beat it.",
