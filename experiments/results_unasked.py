@@ -5,6 +5,7 @@ A section is left out if there is no record for it.  Every number in a sentence 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -20,11 +21,13 @@ from compbench.board.render_shots import TITLE, sentences
 from compbench.board.row import BoardRow
 from compbench.board.sealed_drops import Drop, drops
 from compbench.board.shot_prices import REFERENCE, Prices, prices
-from compbench.board.statistics import mean, welch
+from compbench.board.statistics import interval, mean, welch
 from compbench.board.verdict import LEARNT, Verdict
 from compbench.system.errors import CompbenchError
 
 PAGE, FIGURE = "unasked.md", "structure.svg"
+LONG = re.compile(r"\d+\.\d{4,}")
+"""A number with more digits than a reader needs."""
 NEITHER = "in none of these pairs is the order significant both before and after tuning"
 
 
@@ -129,9 +132,11 @@ class Pair(NamedTuple):
     tuned: BoardRow
 
     def values(self, *, tuned: bool) -> list[float]:
-        """The primary score of each seed, with its sign changed where lower is better."""
-        cell = (self.tuned if tuned else self.default).scores[self.default.primary]
-        return [value if cell.direction == "higher" else -value for _, value in cell.values]
+        """The primary score of each seed that both rows have, with its sign changed where lower is better."""
+        cells = [row.scores[row.primary] for row in self]
+        common = {seed for seed, _ in cells[0].values} & {seed for seed, _ in cells[1].values}
+        sign = 1 if cells[0].direction == "higher" else -1
+        return [sign * value for seed, value in cells[tuned].values if seed in common]
 
 
 def tuned_pairs(found: Sequence[BoardRow]) -> dict[Section, list[Pair]]:
@@ -152,29 +157,32 @@ def tuned(found: Sequence[BoardRow]) -> str:
         return ""
     said = (
         "`compbench tune` chose these settings on combinations that it held out among the seen ones, never on the task's own "
-        "holdout ([how](../tuning.md)). The interval is of the tuned score minus the default one, not corrected for the number "
-        "of rows."
+        "holdout ([how](../tuning.md)). Means are over the seeds that both have. The interval is of the tuned score minus the "
+        "default one, paired by seed, not corrected for the number of rows."
     )
     parts = ["## Tuned settings", said]
     for section, ones in pairs.items():
-        names = ["method", "default", "tuned", "interval of the difference", "runs", "trials", "CPU seconds", "tuned settings"]
+        names = ["method", "default", "tuned", "interval of the difference", "seeds", "trials", "CPU seconds", "tuned settings"]
         table = [_tuned_line(one) for one in sorted(ones, key=lambda one: -mean(one.values(tuned=False)))]
         column = ones[0].default.primary
         direction = ones[0].default.scores[column].direction
         parts += [f"### {section.task}, {section.preset}: {column}, {direction} is better", rows([names, *table]), _order(ones)]
+        if not any(one.tuned.tuned.num_cells for one in ones if one.tuned.tuned):
+            parts.append("No seen combination could be held out here, so trials were compared on seen ones.")
     return "\n\n".join(part for part in parts if part)
 
 
 def _tuned_line(one: Pair) -> list[str]:
-    cells = [row.scores[row.primary] for row in one]
-    between = welch([value for _, value in cells[1].values], [value for _, value in cells[0].values])
-    study = one.tuned.tuned
+    before, after = ([abs(value) for value in one.values(tuned=how)] for how in (False, True))
+    between = interval([b - a for a, b in zip(before, after, strict=True)])
+    study, failed = one.tuned.tuned, sum(one.tuned.statuses.values()) - one.tuned.statuses.get("ok", 0)
     assert study is not None
     return [
-        *(f"`{one.default.method}`", f"{cells[0].mean:.3f}", f"{cells[1].mean:.3f}"),
+        *(f"`{one.default.method}`", f"{mean(before):.3f}", f"{mean(after):.3f}"),
         f"{between.low:+.3f} to {between.high:+.3f}" if between else "one run",
-        *(f"{cells[0].num_seeds}, {cells[1].num_seeds}", str(study.trials), f"{study.cpu_seconds:.0f}"),
-        one.tuned.variant,
+        f"{len(after)}{f', {failed} failed' if failed else ''}",
+        *(str(study.trials), f"{study.cpu_seconds:.0f}"),
+        LONG.sub(lambda found: f"{float(found.group()):.2g}", one.tuned.variant),
     ]
 
 
