@@ -26,8 +26,9 @@ MAX_PICTURE_BYTES = 8 * 2**20
 """Largest size of a sample grid, which is embedded in the board's page; a usual one has some hundred kilobytes."""
 RESERVED = ".reserved"
 """Suffix of the empty dot-file that reserves an attempt's name while its files are being written."""
-GAP = 8
-"""The attempts of a run end where this many numbers in a row have no file; a deleted attempt leaves a gap."""
+GAP = 32
+"""The attempts of a run end where this many numbers in a row have no file; a deleted attempt leaves a gap, and a scheduler that
+starts a stopped run again and again leaves many attempts to delete."""
 
 _FIELD_SETS: dict[tuple[type[BaseModel], int], set[str]] = {}
 """The set of field names that all parts of a type with this number of fields share; in published records there is only one."""

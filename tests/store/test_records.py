@@ -205,3 +205,11 @@ def test_a_folder_of_records_that_may_not_be_listed_is_one_line(tmp_path: Path, 
     monkeypatch.setattr("compbench.store.records.os.listdir", refused)
     with pytest.raises(CompbenchError, match=f"could not list {tmp_path}: Permission denied"):
         Store(tmp_path).names()
+
+
+def test_a_finished_run_is_found_behind_its_killed_attempts_that_were_removed(tmp_path: Path) -> None:
+    store, one = Store(tmp_path), record(attempt=20)
+    store.write(one)
+    found = store.finished(one.spec, [one.identity])
+    assert found is not None
+    assert found.attempt == 20
