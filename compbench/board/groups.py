@@ -62,6 +62,11 @@ class Group(NamedTuple):
     knobs: str
     precision: str
 
+    @property
+    def without_task(self) -> tuple[object, ...]:
+        """What two rows of one method have in common if only budget or task settings differ, as between shots or patterns."""
+        return self.method, self.distribution, self.method_version, self.settings, self.precision
+
 
 def section_of(record: Record, catalogue: Catalogue) -> Section:
     """The section that a record belongs to.  If the task is not installed, all of its settings count as changed."""

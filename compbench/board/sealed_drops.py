@@ -36,13 +36,13 @@ class Drop(NamedTuple):
 
 def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
     """One drop for each sealed row whose public counterpart (same method, version, settings, task, preset, data) is there too."""
-    twins = {(row.section, *_own(row)): row for row in rows}
+    twins = {(row.section, row.group.without_task): row for row in rows}
     found = []
     for row in rows:
         if SEALED not in row.section.changed:
             continue
         section = row.section._replace(changed=tuple(word for word in row.section.changed if word != SEALED))
-        public = twins.get((section, *_own(row)))
+        public = twins.get((section, row.group.without_task))
         if public is None or public.primary != row.primary:
             continue
         own, other = ([value for _, value in one.scores[one.primary].values] for one in (row, public))
@@ -51,11 +51,6 @@ def drops(rows: Sequence[BoardRow]) -> tuple[Drop, ...]:
             known = (row.section.task, row.section.preset, row.label, fmean(other), fmean(own), runs)
             found.append(Drop(*known, welch(other, own)))
     return tuple(sorted(found))
-
-
-def _own(row: BoardRow) -> tuple[object, ...]:
-    group = row.group
-    return group.method, group.distribution, group.method_version, group.settings, group.precision
 
 
 def drops_csv(found: Sequence[Drop]) -> str:

@@ -69,9 +69,7 @@ def prices(rows: Sequence[BoardRow]) -> tuple[Prices, ...]:
     for row in rows:
         if row.primary in row.scores and row.kind != "reference":
             count, section = _shots_of(row.section)
-            group = row.group
-            key = group.method, group.distribution, group.method_version, group.settings, group.precision
-            found[section][key][count] = row
+            found[section][row.group.without_task][count] = row
     made = []
     for section in sorted(found, key=lambda section: section.place):
         curves = [dict(sorted(curve.items())) for curve in found[section].values()]

@@ -295,7 +295,7 @@ class _Runner:
         clock = time.process_time()
         try:
             outcome = run(request, in_process=True, registry=self._registry)
-        except (KeyboardInterrupt, Unwritable, Busy):  # this ends the study, and the trial is no one's fault
+        except (KeyboardInterrupt, Unwritable, Busy):  # these end the study, and its settings are not to blame
             trial.set_user_attr(STOPPED, value=True)
             raise
         except CompbenchError as error:
