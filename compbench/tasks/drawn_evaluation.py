@@ -164,12 +164,15 @@ class DrawnEvaluation:
         return self._real(every, "every")
 
     def _distances(self, split: str, generated: Tensor) -> list[Score]:
-        """The task's distance metrics against real pictures of the split, each with its noise floor (real against real)."""
+        """The task's distance metrics against real pictures of the split, each with its noise floor (real against real).
+
+        Details that no condition names are drawn from a random stream of their own.
+        """
         holdout = self.lattices.holdout
         real, floor = (
             self._real(
                 holdout.draw(len(generated), self.ctx.generator(f"{which} {split}"), heldout=split == "heldout"),
-                f"{which} {split}",
+                f"{which} pictures {split}",
             )
             for which in ("real", "floor")
         )

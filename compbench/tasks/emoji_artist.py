@@ -111,6 +111,7 @@ def make_task(settings: Settings | None = None) -> Task:
         open=partial(OpenArtists, settings),
         real_pictures=of_lattice,
         primary="heldout_accuracy",
+        version=2,
         metrics=emoji.METRICS,
         features=("imagenet",),
         guidance_weights=dict.fromkeys(emoji.BUDGETS, emoji.GUIDANCE),

@@ -8,7 +8,7 @@ import torch
 
 from compbench.api.factors import identifiability
 from compbench.api.interfaces import TaskContext
-from compbench.data.letters import EMS, LETTERS, choose, drawn
+from compbench.data.letters import EMS, LETTERS, SHIFTS, choose, drawn
 from compbench.metrics.small_judge import SmallJudge
 from compbench.registry.registry import Registry
 from compbench.system.errors import CompbenchError
@@ -72,6 +72,21 @@ def test_the_stored_judge_knows_the_letters() -> None:
     made, fine = opened("light"), FINE.uniform(400, torch.Generator().manual_seed(0))
     right = made.evaluation.judge.predict(made.images(fine)) == fine[:, : len(SPACE)]
     assert right.float().mean(0).min() > 0.95
+
+
+def test_references_have_every_size_and_place_of_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation, drawn = opened("light").evaluation, list[torch.Tensor]()
+
+    def rendered(fine: torch.Tensor) -> torch.Tensor:
+        drawn.append(fine)
+        return torch.zeros(len(fine), 1, 1, 1)
+
+    monkeypatch.setattr(evaluation, "_pictures", rendered)
+    evaluation._distances("seen", torch.zeros(20_000, 1, 1, 1))
+    assert len(drawn) == 2
+    for fine in drawn:  # 78 pairs, some 256 pictures of each
+        for column, values in ((4, len(EMS)), (5, SHIFTS), (6, SHIFTS)):
+            assert len(fine[:, [0, 1, column]].unique(dim=0)) == 78 * values
 
 
 def test_letters_in_the_wrong_typeface_are_far_jointly_and_near_marginally(monkeypatch: pytest.MonkeyPatch) -> None:
