@@ -50,6 +50,7 @@ def test_any_order_of_the_records_gives_the_same_bytes(tmp_path: Path) -> None:
         assert [path.read_bytes() for path in found] == first
 
 
+@pytest.mark.slow  # `board --check` builds the published board in another process
 def test_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"

@@ -59,6 +59,7 @@ def test_cells_are_named_by_their_values_where_they_have_names(tmp_path: Path) -
     assert cell_name((0, 1), section, {}) == "0, 1"
 
 
+@pytest.mark.slow
 def test_figures_hold_a_filmstrip_in_both_forms_byte_for_byte(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     store = written(tmp_path)

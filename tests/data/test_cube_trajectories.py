@@ -13,6 +13,7 @@ from compbench.data.cube_trajectories import ROWS, Trajectories, choose, episode
 from compbench.system.errors import CompbenchError
 
 
+@pytest.mark.slow
 def test_generate_gives_the_same_bits_in_other_processes_and_order(played: Trajectories, monkeypatch) -> None:
     monkeypatch.setattr(cube_trajectories, "ROWS", 400)  # the cube has been put down, and has a new target
     observations, actions = episode((0, 1))  # here, and without the episode before

@@ -150,7 +150,8 @@ def test_mpi3d_every_value_of_every_factor_shows(mpi3d: MPI3DRenderer) -> None:
         assert len(torch.unique(mpi3d(conditions).flatten(1), dim=0)) == size
 
 
-@pytest.mark.parametrize("shape", [pytest.param(shape, marks=[pytest.mark.slow] * (shape > 1)) for shape in range(6)])
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", range(6))
 def test_mpi3d_poses_differ_and_move_smoothly(shape: int, mpi3d: MPI3DRenderer) -> None:
     """The object turns rigidly with the arm: no step of an axis changes the picture twice as much as its usual step."""
     for axis, fixed in ((5, [2, shape, 1, 1, 0, 0, 30]), (6, [2, shape, 1, 1, 0, 33, 0])):

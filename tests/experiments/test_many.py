@@ -155,6 +155,7 @@ def test_a_step_of_many_networks_is_one_graph_that_learns_what_torch_s_optimiser
         torch.testing.assert_close(compiled, plain, rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_networks_that_cannot_be_compiled_are_trained_as_they_are_and_the_note_says_so(forgotten: None) -> None:
     def looks(net, batch, row) -> torch.Tensor:
         return regression(net, batch, row) + 0 * len(str(batch.x1.sum()))  # no compiler can follow it

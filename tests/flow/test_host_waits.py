@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from support import stand_in
+from support.seldom import slow
 
 from compbench.api.context import Context, NoCheckpoints
 from compbench.api.interfaces import Method, Request
@@ -45,6 +46,11 @@ def problems(name: str, method: Method) -> list[str]:
 LIKE_ANOTHER = ("dcfm-a", "fedavgm", "fedprox", "local", "mcmc-oracle", "soup")
 """Dear ones whose loops are those of dcfm-b, scaffold, dit, mcmc and task-arithmetic; `.ci/slow` has them."""
 CASES = [(name, problem) for name, method in METHODS.items() for problem in problems(name, method)]
+LONG = {
+    *("cross-attention", "dcfm-b", "dfd", "dit", "driftlite", "fedflow", "scaffold", "superdiff-or", "task-arithmetic"),
+    "transformer-decoder",
+}
+"""Methods that take half a second or more; like others, they are for `.ci/slow`."""
 SHORT = [(name, problem) for name, problem in CASES if problem == problems(name, METHODS[name])[0] and name not in LIKE_ANOTHER]
 
 
@@ -94,7 +100,7 @@ def waits_a_step(name: str, problem: str) -> tuple[float, float]:
     return found[0], found[1]
 
 
-@pytest.mark.parametrize(("name", "problem"), SHORT)
+@pytest.mark.parametrize(("name", "problem"), [slow(case) if case[0] in LONG else case for case in SHORT])
 def test_no_step_of_a_method_waits_for_the_device(name: str, problem: str) -> None:
     assert waits_a_step(name, problem) == WAITS.get(name, (0, 0))
 

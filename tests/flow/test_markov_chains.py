@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.seldom import seldom
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -167,7 +168,7 @@ def test_a_chain_depends_on_its_own_noise_alone() -> None:
     assert not torch.equal(first[:100], second[:100])
 
 
-@pytest.mark.parametrize("kernel", ["mala", "hmc"])
+@pytest.mark.parametrize("kernel", seldom(["mala", "hmc"], but=["mala"]))
 def test_as_many_moves_are_accepted_in_a_pictures_dimensions_as_in_the_plane(kernel: str) -> None:
     """A standard normal stays one along the path; one step for all dimensions accepts nothing here."""
     normal = Members.of(lambda x, t: -x[None], (1.0,))

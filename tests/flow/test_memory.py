@@ -70,6 +70,7 @@ def test_a_composition_of_slices_fits(task: str) -> None:
     assert peak.bytes < LIMIT
 
 
+@pytest.mark.slow
 def test_a_mixture_of_ten_silos_experts_fits() -> None:
     problem = at_paper("cmnist-iid")
     with counted() as peak, torch.no_grad():

@@ -130,6 +130,7 @@ def test_channels_last_network_agrees_with_the_contiguous_one() -> None:
     torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_in_bf16_do_not_depend_on_what_memory_held_before() -> None:
     net = make(UNet((1, 8, 8), width=16, patch=4), std=0.05).to(memory_format=torch.channels_last)
     x, t, condition = torch.randn(16, 1, 8, 8), torch.rand(16), torch.zeros(16, 1, dtype=torch.long)

@@ -6,6 +6,7 @@ import numpy
 import pytest
 import torch
 from reference.smc import feynman_kac_plainly
+from support.seldom import seldom
 from torch import Tensor
 
 from compbench.flow.path import LinearPath, VariancePreservingPath
@@ -101,7 +102,7 @@ def test_the_probability_flow_ends_at_the_known_covariance(base: float, variance
     assert swarm.x.flatten().square().tolist() == pytest.approx([variance] * 2, rel=2e-3)
 
 
-@pytest.mark.parametrize(("base", "variance"), [(10.0, 1.0028), (20.0, 0.8477), (1.1, 8.5591)])
+@pytest.mark.parametrize(("base", "variance"), seldom([(10.0, 1.0028), (20.0, 0.8477), (1.1, 8.5591)], but=[(1.1, 8.5591)]))
 def test_the_naive_diffusion_ends_at_the_known_covariance(base: float, variance: float) -> None:
     x, generator = swarms(10_000, 1)
     swarm, _ = feynman_kac(gaussians(base), VP, x, Settings(num_steps=500), generator)

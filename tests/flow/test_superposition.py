@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from support.seldom import seldom
 from torch import Tensor
 
 from compbench.flow.path import VariancePreservingPath
@@ -75,7 +76,7 @@ def test_followed_densities_are_the_true_ones() -> None:
     assert (truth[0] - truth[1]).abs().max() > 2
 
 
-@pytest.mark.parametrize("guidance", [1.0, 2.0])
+@pytest.mark.parametrize("guidance", seldom([1.0, 2.0], but=[2.0]))
 def test_and_ends_where_the_members_agree(guidance: float) -> None:
     """N((-2, 0), 1/4 I) and N((2, 0), 1/4 I) are equal on the line x = 0 and nowhere else."""
     found = follow_all(
@@ -154,7 +155,7 @@ def test_or_is_the_score_of_the_mixture() -> None:
     assert torch.allclose((kappa[..., None] * scores(x, 0.8)).sum(0), leaf.grad)
 
 
-@pytest.mark.parametrize("apart", [0.0, 1.0])
+@pytest.mark.parametrize("apart", seldom([0.0, 1.0], but=[1.0]))
 def test_given_entries_lead_the_others_of_and(apart: float) -> None:
     """x1 = 2 of N((0, -+ apart), [[1, 0.8], [0.8, 1]]) is given.
 

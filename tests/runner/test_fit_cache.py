@@ -129,6 +129,7 @@ def test_a_record_has_the_steps_of_all_silos_and_of_each(tmp_path: Path) -> None
     assert record.profile.train_steps == 3 * each  # the student's on the server are there too
 
 
+@pytest.mark.slow
 def test_a_kept_fit_without_its_ledger_is_made_again(tmp_path: Path) -> None:
     in_silos(tmp_path, "naive-ode")
     (path,) = (tmp_path / "cache").glob("fit-*.json")
@@ -141,6 +142,7 @@ def test_a_kept_fit_without_its_ledger_is_made_again(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["cost"]["ledger"]["pooled"] is True
 
 
+@pytest.mark.slow
 def test_methods_that_share_a_part_of_a_fit_make_their_own_models_of_it(tmp_path: Path) -> None:
     made, loaded = in_silos(tmp_path / "one", "ddm"), in_silos(tmp_path / "one", "superdiff-or")
     alone = in_silos(tmp_path / "other", "superdiff-or")

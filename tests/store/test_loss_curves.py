@@ -237,6 +237,7 @@ def test_a_run_keeps_its_curve_and_runs_that_share_its_fit_show_the_same(tmp_pat
     assert second.losses == first.losses
 
 
+@pytest.mark.slow
 def test_a_run_in_silos_has_a_curve_a_silo(tmp_path: Path) -> None:
     made = run(asked(tmp_path, "fedavgm", "blobs-noniid", train_steps=30), in_process=True).record
     assert [curve.name for curve in made.losses] == ["fit.silo_1", "fit.silo_2"]

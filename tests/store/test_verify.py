@@ -219,6 +219,7 @@ def test_a_downgraded_format_is_refused_by_every_reader(tmp_path: Path) -> None:
     assert "has no digest" in CliRunner().invoke(main, ["export", str(folder), "--to", str(tmp_path / "all.csv")]).output
 
 
+@pytest.mark.slow  # `.ci/run` verifies them
 def test_the_projects_own_records_are_sound() -> None:
     report = verify(Path(__file__).parents[2] / "leaderboards" / "records")
     assert report.findings == ()

@@ -70,6 +70,7 @@ def survive(home: Path, *, moments: int, seeds: int, chance: int, template: Swee
         kept = assert_whole(home, kept)
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_twice_leaves_whole_records_and_two_parents_at_once_do_exactly_the_rest(tmp_path: Path) -> None:
     survive(tmp_path, moments=2, seeds=4, chance=0)
     kept = assert_whole(tmp_path, {})

@@ -90,6 +90,7 @@ submitit.SlurmExecutor.submit = submit
 """Python runs this at its start, where it finds it as `sitecustomize`."""
 
 
+@pytest.mark.slow
 def test_submitit_never_writes_to_standard_output(cluster: dict[str, str], tmp_path: Path) -> None:
     commands = Path(cluster["FAKE_SLURM"]) / "bin"
     (commands / "sbatch").write_text("#!/bin/sh\necho Submitted batch job 77\n")
@@ -101,6 +102,7 @@ def test_submitit_never_writes_to_standard_output(cluster: dict[str, str], tmp_p
     assert (result["status"], error) == ("queued", "")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_refuses_is_quoted(cluster: dict[str, str]) -> None:
     commands = Path(cluster["FAKE_SLURM"]) / "bin"
     (commands / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: short' >&2; exit 1\n")

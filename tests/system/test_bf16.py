@@ -157,6 +157,7 @@ def test_only_bf16_on_a_cpu_without_it_is_widened(monkeypatch: pytest.MonkeyPatc
     assert not isinstance(arithmetic(CPU, "bf16"), type(wide_products()))
 
 
+@pytest.mark.slow
 def test_a_run_in_bf16_leaves_no_product_to_torch_on_a_cpu_without_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"task": "cmnist-diagonal", "method": "factored", "preset": "smoke", "device": "cpu", "threads": 1}
     few = {"budget.train_steps": 2, "budget.sample_steps": 2}  # of a judge it needs the products too, but no large one

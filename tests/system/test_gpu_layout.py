@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from support.seldom import seldom, slow
 from support.stand_in import needs_newer_torch
 from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
@@ -56,7 +57,7 @@ def test_a_narrow_norm_is_the_norm_rounded_once_with_statistics_in_fp32() -> Non
     torch.testing.assert_close(wide, F.group_norm(x.double(), 2).float(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("narrow", seldom([False, True], but=[True]))
 @needs_newer_torch
 def test_a_compiled_step_keeps_its_images_in_bf16_whatever_type_norms_give(narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between forward and backward.  A norm is fused with the rounding before a convolution: narrow norms save no memory."""
@@ -182,7 +183,7 @@ OF_IMAGES = {
 
 
 @pytest.mark.parametrize(
-    ("name", "convolutions", "channels_first"), [("attended", 23, 0), ("neighbours", 2, 0), ("energy", 3, 1)]
+    ("name", "convolutions", "channels_first"), [slow(("attended", 23, 0)), ("neighbours", 2, 0), ("energy", 3, 1)]
 )
 @needs_newer_torch
 def test_no_other_convolution_gets_them_but_the_first_of_an_energy(name: str, convolutions: int, channels_first: int) -> None:

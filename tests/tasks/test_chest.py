@@ -61,6 +61,7 @@ def test_the_lattice_is_fourteen_binary_findings_with_nothing_held_out() -> None
         assert task.primary == "all_utility"
 
 
+@pytest.mark.slow
 def test_real_images_are_worth_more_than_noise(ctx, monkeypatch) -> None:
     """The same classifier on the same label sets: half of what it can attain from images, chance from noise."""
     monkeypatch.setitem(CLASSIFIERS, ctx.preset, replace(CLASSIFIERS["quick"], num_steps=80))

@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.planted.bugs import BUGS, RETURN, Bug
 from support.planted.stranger_bugs import BATCH, STRANGER_BUGS
+from support.seldom import seldom
 
 from compbench.api.context import Context
 from compbench.api.interfaces import Method, MethodSettings, Problem
@@ -129,7 +130,7 @@ def test_a_shape_that_only_a_long_request_loses_is_said_as_a_shape(check, tmp_pa
     assert [(one.check, "for x0 of" in one.found) for one in report.failures] == [("shape", True)]
 
 
-@pytest.mark.parametrize("axis", [-1, -2])
+@pytest.mark.parametrize("axis", seldom([-1, -2], but=[-1]))
 def test_flipped_pictures_are_no_lack_of_training(axis, tmp_path) -> None:
     flip = f"batch = {DRAWN}\n        batch = batch._replace(x1=torch.where({COIN}, batch.x1.flip({axis}), batch.x1))"
     method = replace(method_of(tmp_path, Bug("learns", "image known", BATCH, flip)), kinds=("vector", "image"))
@@ -196,6 +197,7 @@ def errors(method: Method, room: Path, seeds: Sequence[int] = SEEDS) -> list[flo
     return found
 
 
+@pytest.mark.slow
 def test_planted_bugs_make_the_scores_of_the_same_seeds_worse_and_the_honest_file_does_not(tmp_path) -> None:
     """The smallest of them, the average that is not used, shows at 0.0023 in as many seeds; the others at 0.0001 in four."""
     honest, found = errors(fitted_once(method_of(tmp_path)), tmp_path), {}

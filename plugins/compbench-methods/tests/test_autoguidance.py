@@ -66,6 +66,7 @@ def test_whole_conditions_need_no_null_where_compositions_stand_around_a_base() 
         autoguidance.fit(autoguidance.Settings(how="composed"), based, context())
 
 
+@pytest.mark.slow
 def test_the_weak_network_has_its_share_of_the_steps_and_fits_worse() -> None:
     problem, reported = vector_problem(train_steps=250), []
     torch.manual_seed(0)

@@ -191,6 +191,7 @@ def test_a_new_head_is_trained_on_times_when_its_factor_is_decided(monkeypatch, 
     assert low < (torch.cat(seen) < 0.08).float().mean() < high
 
 
+@pytest.mark.slow
 def test_extension_follows_the_order_of_the_larger_space() -> None:
     torch.manual_seed(0)
     whole = vector_problem()

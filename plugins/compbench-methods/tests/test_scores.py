@@ -7,6 +7,7 @@ import pytest
 import torch
 from compbench_methods import driftlite, fkc, guided, mcmc, naive, rne, superdiff
 from problems import context, image_problem, perturbed_images, vector_problem
+from support.seldom import seldom
 from torch import nn
 
 from compbench.api.factors import Holdout
@@ -26,10 +27,10 @@ superdiff_method = superdiff.compbench_methods()[0]
 LEARNED = ("driftlite", "fkc", "mcmc", "naive-ode", "naive-sde", "rne")
 FEW = {"fkc": {"num_particles": 4}, "rne": {"num_particles": 4}, "driftlite": {"num_particles": 4, "num_pilots": 16}}
 """Settings of a small swarm."""
-SOURCES = [
-    *((name, False) for name in LEARNED),
-    *(pytest.param(name, True, marks=[pytest.mark.slow] if name != "naive-ode" else []) for name in LEARNED),
-]
+SOURCES = seldom(
+    [(name, experts) for experts in (False, True) for name in LEARNED],
+    but=[*((name, False) for name in LEARNED if name != "driftlite"), ("naive-ode", True)],
+)
 """Methods, and whether each source has a network of its own; `.ci/slow` samples all of them from such networks."""
 
 
@@ -88,7 +89,10 @@ def test_all_share_one_fit() -> None:
 
 @pytest.mark.parametrize(
     ("name", "experts"),
-    [*((name, False) for name in LEARNED), *(pytest.param(name, True, marks=pytest.mark.slow) for name in LEARNED)],
+    seldom(
+        [(name, experts) for experts in (False, True) for name in LEARNED],
+        but=[(name, False) for name in LEARNED if name != "driftlite"],
+    ),
 )
 def test_learned_sources_are_sampled_for_what_they_are(name: str, experts: bool) -> None:
     """A single perturbation is no composition: N(0, diag(10, 1))."""
@@ -277,7 +281,8 @@ def test_images_with_a_base_are_composed_around_it() -> None:
     torch.testing.assert_close(found, scores[1, 0] + scores[0, 1] - scores[0, 0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("experts", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow  # scores of both are composed in each test of a base too
+@pytest.mark.parametrize("experts", [False, True])
 def test_lights_of_two_perturbations_are_both_on(experts: bool) -> None:
     """They light different pixels, so the composition of scores is exact; no training image has both."""
     torch.manual_seed(0)

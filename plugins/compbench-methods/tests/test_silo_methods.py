@@ -7,6 +7,7 @@ import pytest
 import torch
 from compbench_methods import centralised, dcfm, ddm, dfd, fedflow
 from problems import SPACE, context, image_problem
+from support.seldom import seldom
 from torch import Generator, Tensor, nn
 
 from compbench.api.closures import refuse_tensors
@@ -26,8 +27,6 @@ METHODS: dict[str, Method] = {
     method.name: method for module in (centralised, dcfm, ddm, dfd, fedflow) for method in module.compbench_methods()
 }
 DECENTRALISED = [name for name, method in METHODS.items() if not method.pools_silos]
-TWICE_AS_LONG = [pytest.param(name, marks=pytest.mark.slow) if name == "dcfm-b" else name for name in METHODS]
-"""All methods; the one that fits as `dcfm-a` does, and then at the server, is for `.ci/slow`."""
 HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
 
 
@@ -63,7 +62,7 @@ def short(name: str) -> nn.Module:
     return fit(METHODS[name], problem(train_steps=16))
 
 
-@pytest.mark.parametrize("name", TWICE_AS_LONG)
+@pytest.mark.parametrize("name", seldom(METHODS, but=["ddm"]))
 def test_seen_combinations_land_in_their_corners(name: str) -> None:
     method = METHODS[name]
     x = draw(method, fit(method, problem(train_steps=80)), torch.tensor(HOLDOUT.seen_cells).repeat(100, 1))
@@ -71,7 +70,7 @@ def test_seen_combinations_land_in_their_corners(name: str) -> None:
     assert ((x - asked).norm(dim=1) < 1).float().mean() > 0.8
 
 
-@pytest.mark.parametrize("name", DECENTRALISED)
+@pytest.mark.parametrize("name", seldom(DECENTRALISED, but=["ddm", "dcfm-b"]))
 def test_states_cross_the_border_as_often_as_the_method_says(name: str) -> None:
     whole = problem(train_steps=12, silos=3, uneven=True)
     model = fit(METHODS[name], whole)
@@ -171,7 +170,7 @@ def test_the_bound_has_one_silos_steps_where_a_setting_says_so() -> None:
     assert seen[-1] == 13
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", seldom(METHODS, but=["dcfm-b"]))
 def test_an_interrupted_fit_goes_on_bit_for_bit(name: str, tmp_path) -> None:
     method, straight = METHODS[name], short(name).state_dict()
     count = 0
@@ -203,7 +202,7 @@ def test_kept_weights_sample_alike(name: str) -> None:
     assert torch.allclose(draw(method, built.eval(), condition), draw(method, model, condition))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", seldom(METHODS, but=["centralised", "dcfm-b", "ddm"]))
 def test_penalties_and_inference_are_settings_that_matter(name: str) -> None:
     method = METHODS[name]
     penalty = {"coind": True} if name == "centralised" else {"local_ci": name not in ("dcfm-a", "dcfm-b")}
@@ -213,7 +212,7 @@ def test_penalties_and_inference_are_settings_that_matter(name: str) -> None:
     assert not torch.allclose(draw(method, plain, condition), draw(method, plain, condition, inference="joint"))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", seldom(METHODS, but=["centralised", "dcfm-a"]))
 def test_images_are_drawn_from_a_single_silo_too(name: str) -> None:
     arithmetic(torch.device("cpu"), "fp32")  # before torch 2.14 stacked networks in channels-last need it
     method, whole = METHODS[name], image_problem(train_steps=4)
@@ -232,7 +231,7 @@ def test_two_parts_of_a_budget_are_the_whole_of_it() -> None:
     assert [part.train_steps for part in split(problem(train_steps=1).budget, 0.25)] == [1, 1]
 
 
-@pytest.mark.parametrize("name", ["dcfm-a", "dcfm-b"])
+@pytest.mark.parametrize("name", seldom(["dcfm-a", "dcfm-b"], but=["dcfm-a"]))
 def test_the_ramp_of_the_penalty_matters(name: str) -> None:
     states = [fit(METHODS[name], problem(train_steps=16), ramp=ramp).state_dict() for ramp in (0.0, 0.8)]
     assert any(not torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -28,6 +28,7 @@ def test_what_was_learnt_at_some_places_holds_at_all_others() -> None:
     assert (made - bumps(truth, size=8, sigma=1.0)).square().mean() < 1e-3
 
 
+@pytest.mark.slow
 def test_fourier_features_put_each_bump_in_its_place() -> None:
     made = images_of(fourier_decoder, fourier_decoder.Settings(scale=2.0), problem(600), PLACES)
     assert localise(made, PLACES).both.float().mean() > 0.95
