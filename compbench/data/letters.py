@@ -23,8 +23,8 @@ INSTALL = "pip install 'compbench[glyphs]'"
 SIDE = 32
 MARGIN = 4
 """Margin in pixels around a picture, from which shifted pictures are cut."""
-SHIFTS = 5
-"""Number of positions along each axis: up to two pixels to either side of the middle."""
+SHIFTS = 3
+"""Number of positions along each axis: the middle, and a pixel to either side."""
 EMS = (19, 22, 25)
 """Font sizes in pixels."""
 BASELINE = 23
