@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from compbench.registry.prose import parsed
 from compbench.system.files import Json
 
 OURS = Path(__file__).parents[1]
@@ -38,7 +39,7 @@ def _fields(file: Path, classes: frozenset[str], seen: frozenset[Path]) -> set[s
     if file in seen:
         return set()
     try:
-        body = ast.parse(file.read_text("utf-8")).body
+        body = parsed(file.read_text("utf-8")).body
     except (OSError, SyntaxError, ValueError):
         return set()
     own = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
@@ -76,7 +77,7 @@ def _trees(file: Path) -> Iterator[ast.Module]:
             continue
         seen.add(path)
         try:
-            tree = ast.parse(path.read_text("utf-8"))
+            tree = parsed(path.read_text("utf-8"))
         except (OSError, SyntaxError, ValueError):
             continue
         yield tree

@@ -14,6 +14,8 @@ Only statements that clearly compute nothing are removed: a statement with a cal
 from __future__ import annotations
 
 import ast
+import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -37,6 +39,9 @@ LIST_METHODS = frozenset({"append", "extend"})
 QUESTIONS = frozenset({"startswith", "endswith"})
 """Calls that choose words and have no side effect."""
 
+_PARSING = threading.Lock()
+os.register_at_fork(before=_PARSING.acquire, after_in_parent=_PARSING.release, after_in_child=_PARSING.release)
+
 PLAIN = (
     ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Dict,
     ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Starred, ast.Slice,
@@ -45,6 +50,20 @@ PLAIN = (
 """An expression made of these nodes alone has no side effect."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def parsed(source: str, file: str = "<unknown>") -> ast.Module:
+    """`ast.parse`, by one thread at a time.
+
+    Python 3.11.7 raises "SystemError: AST constructor recursion depth mismatch" where other threads parse at the same time.
+
+    Raises:
+        SyntaxError: it is not Python.
+        ValueError: it has a null character.
+        RecursionError: it is nested too deeply.
+    """
+    with _PARSING:
+        return ast.parse(source, file)
 
 
 def children(node: ast.AST) -> list[ast.AST]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
+from compbench.registry.prose import parsed
 from compbench.system.errors import CompbenchError, suggest
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ def _parsed(file: Path) -> _Parsed:
 @lru_cache(maxsize=256)  # all files of compbench take 10 MB
 def _parsed_at(file: Path, mtime_ns: int, size: int) -> _Parsed:
     text = file.read_text("utf-8")
-    return _Parsed(ast.parse(text, file.name), bool(re.search(r"\bfamily\s*=", text)))
+    return _Parsed(parsed(text, file.name), bool(re.search(r"\bfamily\s*=", text)))
 
 
 def _called(call: ast.Call) -> str:

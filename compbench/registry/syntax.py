@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from compbench.registry.prose import children, without_prose
+from compbench.registry.prose import children, parsed, without_prose
 
 Chain = tuple[str, tuple[str, ...]]
 """A module in which a search begins, and the dotted name to find in it."""
@@ -84,7 +84,7 @@ def parse(source: str, name: str, *, is_package: bool = False) -> Module:
     """
     module = Module(name, name if is_package else name.rpartition(".")[0])
     module.definitions[""] = []
-    for statement in without_prose(ast.parse(source)).body:
+    for statement in without_prose(parsed(source)).body:
         _take_up(module, statement)
     return module
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from compbench.registry import syntax
 from compbench.registry.meaning import Kept, code_of
+from compbench.registry.prose import parsed
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import metrics_of
 from compbench.registry.syntax import parse
@@ -112,3 +116,22 @@ def test_a_copy_of_something_else_keeps_arguments_of_those_names() -> None:
     plain = PLAIN.replace("Task(", "replace(far, ")
     for word in ("core=2", "files=settings", "extra=far"):
         assert text(plain.replace("event", f"{word}, event")) != text(plain), word
+
+
+def test_two_threads_parse_one_after_the_other() -> None:
+    """Python 3.11.7's `ast.parse` fails where another thread parses while the first one's garbage is collected."""
+
+    def let_others_go_on(*_: object) -> None:
+        time.sleep(0)
+
+    source = "\n".join(f"value{k} = f({k}, [x + {k} for x in range({k})])" for k in range(100))
+    threshold = gc.get_threshold()
+    gc.callbacks.append(let_others_go_on)
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: len(parsed(source).body), range(16)))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(let_others_go_on)
+    assert found == [100] * 16
