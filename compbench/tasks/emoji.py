@@ -52,7 +52,7 @@ of the pictures when they are corrupted as in training."""
 
 BUDGETS = budgets("shapes3d", extend=False)
 BUDGETS["quick"] = BUDGETS["quick"].model_copy(update=NEAR_NOISE)
-# At the rate of `quick` the loss leaps in every second fit of 2,000 steps (docs/investigations/rates-of-longer-fits.md).
+# At the rate of `quick` the loss leapt in 5 of 12 fits of 2,000 steps (docs/investigations/rates-of-longer-fits.md).
 BUDGETS["standard"] = BUDGETS["standard"].model_copy(update=NEAR_NOISE | {"train_steps": 2000, "learning_rate": 2.5e-3})
 EXTENDING = budgets("shapes3d", extend=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.seldom import slow
 from support.template import TEMPLATE
 
 from compbench.cli import start
@@ -40,7 +41,7 @@ POOR = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM":
 """A terminal of 60 columns that shows neither colours nor more than ASCII."""
 
 
-@pytest.mark.parametrize("words", [pytest.param("info mono", marks=pytest.mark.slow), "info shapes3d-heavy", "data list"])
+@pytest.mark.parametrize("words", [slow("info mono"), "info shapes3d-heavy", "data list"])
 def test_a_poor_terminal_gets_the_same_words_and_no_traceback(words: str, tmp_path: Path) -> None:
     poor = shell(f"compbench {words}", tmp_path, **POOR)
     rich = CliRunner(env={"COMPBENCH_HOME": str(tmp_path), "COLUMNS": "400"}).invoke(main, words.split())

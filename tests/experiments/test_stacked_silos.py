@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from stacked_silos import train_silos
+from support.seldom import slow
 from torch import Generator
 
 from compbench.api.context import Context, NoCheckpoints
@@ -22,9 +23,7 @@ def context(seed: int, *, compile: bool = False) -> Context:
     return Context(CPU, "fp32", Generator().manual_seed(seed), NoCheckpoints(), compile=compile)
 
 
-@pytest.mark.parametrize(
-    ("independence", "compile"), [(0.0, False), (2.0, False), pytest.param(2.0, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("independence", "compile"), [(0.0, False), (2.0, False), slow((2.0, True))])
 def test_silos_side_by_side_end_where_each_alone_does(independence: float, compile: bool) -> None:
     torch.compiler.reset()
     problem = next(tiny for tiny in PROBLEMS if tiny.name == "silos").make(CPU)

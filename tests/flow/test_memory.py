@@ -8,6 +8,7 @@ import pytest
 import torch
 from support import stand_in
 from support.peak_memory import GIB, Peak, counted, draws_without_driver
+from support.seldom import seldom
 from torch import Tensor, nn
 
 from compbench.api.factors import NULL, Weighted
@@ -27,7 +28,7 @@ pytestmark = [
 ]
 LIMIT = 40 * GIB
 REGISTRY = Registry()
-IMAGES = ["shapes3d-heavy", *(pytest.param(task, marks=pytest.mark.slow) for task in ("mpi3d-heavy", "cmnist-iid"))]
+IMAGES = seldom(["shapes3d-heavy", "mpi3d-heavy", "cmnist-iid"], but=["shapes3d-heavy"])
 
 
 def at_paper(task: str) -> SimpleNamespace:

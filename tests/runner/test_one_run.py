@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.sample_records import record
+from support.seldom import slow
 from support.template import TEMPLATE
 
 from compbench.api.schemas import Record, RunRequest
@@ -248,7 +249,7 @@ def test_what_of_a_spec_is_not_so_here_is_named() -> None:
         check_same(wanted.model_copy(update={"precision": "bf16"}), wanted.model_copy(update={"precision": "fp32"}))
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
 def test_a_stopped_run_leaves_a_killed_record_and_resume_gives_the_undisturbed_result(home: Path, plugin, number: int) -> None:
     head = """
 from compbench.flow.train import train

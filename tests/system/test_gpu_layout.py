@@ -239,7 +239,7 @@ def test_transposed_convolutions_get_contiguous_images_and_weights_on_a_gpu() ->
     assert not all(plain)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", seldom(["aot_eager", "inductor"], but=["aot_eager"]))
 def test_a_compiled_decoder_of_transposed_convolutions_has_the_plain_gradients(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,9 +49,7 @@ def share_of_mono(module, key: tuple[object, ...], problem: Problem) -> float:
     return parameters_of(lambda: module.build(module.Settings(), problem)) / MONO[key]
 
 
-@pytest.mark.parametrize(
-    "preset", ["smoke", *(pytest.param(one, marks=pytest.mark.slow) for one in ("quick", "standard", "paper"))]
-)
+@pytest.mark.parametrize("preset", seldom(["smoke", "quick", "standard", "paper"], but=["smoke"]))
 @pytest.mark.parametrize("name", seldom(MODULES, but=["dit"]))
 @pytest.mark.usefixtures("unset")
 def test_parameters_are_within_a_tenth_of_monos_at_every_budget(name: str, preset: str) -> None:

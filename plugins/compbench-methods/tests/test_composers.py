@@ -4,6 +4,7 @@ import pytest
 import torch
 from compbench_methods import anchored, coind, superdiff
 from problems import context, one_factor_problem, vector_problem
+from support.seldom import seldom
 from torch import Tensor, nn
 
 from compbench.api.factors import Factor, FactorSpace, Holdout
@@ -152,7 +153,7 @@ def test_superdiff_without_a_pull_to_equal_densities_is_the_product_of_the_other
     assert x.mean(0).tolist() == pytest.approx([6.0, 6.0, 2, 2, 2, 2], abs=0.2)
 
 
-@pytest.mark.parametrize("steps", [20, 100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", seldom([20, 100, 1000], but=[20, 100]))
 @pytest.mark.parametrize("task", ["gauss2d-nonfact-id", "gauss2d-fact-ood"])
 def test_superdiff_oracle_ends_at_equal_densities(task: str, steps: int) -> None:
     """Mean |log p1 - log p2| of exact densities: 0.05, 0.02 and 0.008 at most; 0.7 to 1.4 with a ridge that knew no step."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 from compbench_methods import driftlite, fkc, guided, mcmc, naive, rne, superdiff
 from problems import context, image_problem, perturbed_images, vector_problem
-from support.seldom import seldom
+from support.seldom import seldom, slow
 from torch import nn
 
 from compbench.api.factors import Holdout
@@ -53,7 +53,7 @@ def asked(count: int, cell: tuple[int, int] = (1, 1)) -> Request:
         ("naive-ode-oracle", 0.5),
         ("naive-sde-oracle", 0.85),
         ("fkc-oracle", 20 / 21),
-        pytest.param("mcmc-oracle", 20 / 21, marks=pytest.mark.slow),
+        slow(("mcmc-oracle", 20 / 21)),
         ("rne-oracle", 20 / 21),
         ("driftlite-oracle", 20 / 21),
     ],

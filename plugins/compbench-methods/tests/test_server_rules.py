@@ -85,7 +85,7 @@ def test_what_is_sampled_is_the_moving_average_of_the_servers_networks(decay: fl
         assert value_of(net) == 3
 
 
-@pytest.mark.parametrize("clip", [pytest.param(10.0, marks=pytest.mark.slow), 0.5])
+@pytest.mark.parametrize("clip", seldom([10.0, 0.5], but=[0.5]))
 def test_scaffold_ends_at_the_pooled_optimum_also_with_a_clip_below_the_silos_gradients(clip: float) -> None:
     """The silos' own gradients are 1.6 and -1.6 there, of which a clip of controls or of single terms would leave 0.5."""
     problem = regressions(1200)
