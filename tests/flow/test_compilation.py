@@ -39,8 +39,8 @@ UNTRAINED = ("additive", "constant")
 LEARNED = [case for case in CASES if case[0] in set(FIRST.values()) - set(UNTRAINED) and not METHODS[case[0]].oracle]
 TWICE = ("pem",)
 """Methods whose loss has a gradient of the network: it is differentiated twice, which torch cannot compile."""
-OFTEN = ("factored", "low-rank")
-"""A network of vectors and one of images, tried at every commit; the slow list has the others."""
+OFTEN = ("factored",)
+"""A network of vectors, tried at every commit; the slow list has the others."""
 QUICK = [case for case in LEARNED if case[0] in OFTEN and not case[2].get("local_ci")]
 SLOW = [
     *(case for case in LEARNED if case not in QUICK and case[0] not in TWICE),

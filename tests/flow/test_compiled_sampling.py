@@ -35,9 +35,7 @@ CPU = torch.device("cpu")
 REGISTRY = Registry()
 METHODS = {entry.name: REGISTRY.load("methods", entry.name) for entry in REGISTRY.entries("methods")}
 TINY = {tiny.name: tiny for tiny in (*PROBLEMS, OBJECTS)}
-QUICK = {
-    **{"factored": "silos", "naive-ode": "perturbation", "fkc": "silos"},
-}
+QUICK = {"factored": "silos", "fkc": "silos"}
 """A network alone and networks of scores, each as one sampler calls it; the slow list has the others, experts among them."""
 OF_KIND = {"vector": "silos", "image": "image", "trajectory": "trajectory"}
 OTHERS = {

@@ -43,8 +43,12 @@ def problems(name: str, method: Method) -> list[str]:
     return ["bumps"] if name == "stripes" else found
 
 
-LIKE_ANOTHER = ("dcfm-a", "fedavgm", "fedprox", "local", "mcmc-oracle", "soup")
-"""Dear ones whose loops are those of dcfm-b, scaffold, dit, mcmc and task-arithmetic; `.ci/slow` has them."""
+LIKE_ANOTHER = (
+    *("dcfm-a", "fedavgm", "fedprox", "local", "mcmc-oracle", "soup"),
+    *("cfg", "cfg-plus", "centralised", "coind-not", "fkc-oracle", "fourier-decoder", "interval-cfg", "mono", "naive-ode-oracle"),
+    *("naive-sde", "naive-sde-oracle", "pem-oracle", "pixel-decoder", "rne-oracle", "slice-not", "superdiff-oracle"),
+)
+"""Methods whose loops another one has too; `.ci/slow` has them."""
 CASES = [(name, problem) for name, method in METHODS.items() for problem in problems(name, method)]
 LONG = {
     *("cross-attention", "dcfm-b", "dfd", "dit", "driftlite", "fedflow", "scaffold", "superdiff-or", "task-arithmetic"),

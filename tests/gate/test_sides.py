@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.seldom import seldom
 from support.template import TEMPLATE
 from support.toy_method import TOY, toy
 
@@ -25,10 +26,11 @@ def head(tmp_path: Path, *plugins: Path) -> Side:
     return Side("head", Path(sys.executable), tmp_path / "home", plugins)
 
 
-def test_facts_are_the_same_twice_and_are_what_the_method_does(tmp_path) -> None:
+@pytest.mark.parametrize("fresh", seldom([False, True], but=[False]))
+def test_facts_are_the_same_twice_and_are_what_the_method_does(tmp_path, fresh: bool) -> None:
     side = head(tmp_path, toy(tmp_path))
     [first] = sides.facts(side, [TOY], CellOptions())
-    TEMPLATE.fresh = True
+    TEMPLATE.fresh = fresh
     assert sides.facts(side, [TOY], CellOptions()) == [first]
     assert isinstance(first, sides.Facts)
     product = 2 * 128**3
@@ -202,7 +204,7 @@ def work():
     assert worktrees(repository) == 1
 
 
-@pytest.mark.parametrize("is_there", [True, False], ids=["with its folder", "whose folder is gone"])
+@pytest.mark.parametrize("is_there", seldom([True, False], but=[False]), ids=["with its folder", "whose folder is gone"])
 def test_the_worktree_of_a_killed_gate_goes_with_the_next_and_a_living_one_stays(
     repository, tmp_path, monkeypatch, is_there: bool
 ) -> None:

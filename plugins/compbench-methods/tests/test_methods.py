@@ -15,6 +15,7 @@ from problems import (
     one_factor_problem,
     vector_problem,
 )
+from support.seldom import seldom
 from torch import Generator, Tensor
 
 from compbench.api.factors import NULL, Holdout
@@ -38,7 +39,7 @@ def states_equal(a: torch.nn.Module, b: torch.nn.Module) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.fixture(scope="module", params=METHODS)
+@pytest.fixture(scope="module", params=seldom(METHODS, but=["factored"]))
 def trained(request):
     """A method and its model of the four corners."""
     torch.manual_seed(0)
