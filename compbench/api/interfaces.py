@@ -130,7 +130,8 @@ class Problem:
         extension: the second stage of an extension task.
         oracle: analytic truth, handed only to methods that declare themselves oracles.
         singles: examples with one factor, the others NULL (the stripes of bump tasks); None if there are none.
-        deterministic: whether a combination has one sample, so that a method may regress on it.
+        deterministic: whether the task says that a combination has one sample, so that a method may regress on it; tasks of
+            forced rendering do, and decoders have its protocol's sizes there.
     """
 
     space: FactorSpace

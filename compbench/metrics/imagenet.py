@@ -42,7 +42,7 @@ def kid_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
             kid(
                 real / scale,
                 pair.features(EXTRACTOR, which) / scale,
-                num_subsets=KID_SUBSETS,
+                num_subsets=KID_SUBSETS if len(real) > KID_SIZE else 1,  # otherwise each subset is the whole
                 subset_size=KID_SIZE,
                 generator=generator,
             ).mean
@@ -52,19 +52,27 @@ def kid_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
 
 
 def precision_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Improved precision, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
+    """Improved precision of distinct pictures, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
     return Value(*(_near(pair, which).precision for which in ("generated", "floor")))
 
 
 def recall_imagenet(pair: SamplePair, generator: numpy.random.Generator) -> Value:
-    """Improved recall, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
+    """Improved recall of distinct pictures, k = 3; its floor is the value of a real sample.  Kynkaanniemi et al. 2019."""
     return Value(*(_near(pair, which).recall for which in ("generated", "floor")))
 
 
 def _near(pair: SamplePair, which: str) -> PrecisionRecall:
     from compbench.metrics.manifold import precision_recall
 
-    return precision_recall(pair.features(EXTRACTOR, "real"), pair.features(EXTRACTOR, which))
+    return precision_recall(_distinct(pair.features(EXTRACTOR, "real")), _distinct(pair.features(EXTRACTOR, which)))
+
+
+def _distinct(features: numpy.ndarray) -> numpy.ndarray:
+    """Each row once, because a row that stands there k + 1 times is its own k-th neighbour, at distance 0; all if few differ."""
+    import numpy
+
+    unique = numpy.unique(features, axis=0)
+    return unique if len(unique) > 3 else features
 
 
 @hookimpl
@@ -98,6 +106,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
             margin=0.03,
             by_name=True,
             compute=precision_imagenet,
+            version=2,
             features=(EXTRACTOR,),
         ),
         Metric(
@@ -108,6 +117,7 @@ def compbench_metrics() -> tuple[Metric, ...]:
             margin=0.03,
             by_name=True,
             compute=recall_imagenet,
+            version=2,
             features=(EXTRACTOR,),
         ),
     )

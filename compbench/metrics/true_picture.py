@@ -6,10 +6,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-COPIED = 1 / 3
-"""A sample is a copy if its distance to the nearest trained picture, over that to the second nearest, is below this (Yoon et al.
-2023)."""
-
 
 class TruthScores(NamedTuple):
     """Scores of samples against the truth.
@@ -19,7 +15,7 @@ class TruthScores(NamedTuple):
         r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of the requests, 1 is the truth.
         rank: mean rank of the true picture among all pictures by distance to the sample; 1 is the nearest.
         first: share of samples to which the true picture is the nearest.
-        copied: share of samples that copy a trained picture of another combination and are nearer to it than to the truth.
+        copied: share of samples to which, of all pictures, a trained one of another combination is the nearest.
     """
 
     psnr: float
@@ -36,7 +32,7 @@ def truth_scores(samples: Tensor, true: Tensor, pictures: Tensor, trained: Tenso
         samples: uint8 (N, C, H, W).
         true: row of each sample's true picture, (N,) long.
         pictures: all pictures, uint8 (M, C, H, W).
-        trained: which pictures were trained on, bool (M,); at least two.
+        trained: which pictures were trained on, bool (M,).
     """
     x, y = samples.flatten(1).double(), pictures.flatten(1).double()  # sums of whole numbers: exact
     squared = x.square().sum(1, keepdim=True) + y.square().sum(1) - 2 * x @ y.T  # (N, M)
@@ -44,14 +40,12 @@ def truth_scores(samples: Tensor, true: Tensor, pictures: Tensor, trained: Tenso
     rank = 1 + (squared < own[:, None]).sum(1)
     wanted = y[true]
     spread = (wanted - wanted.mean(0)).square().sum()
-    known = squared[:, trained]
-    (first, second), places = known.topk(2, largest=False).values.T, known.argmin(1)
-    elsewhere = trained.nonzero()[:, 0][places] != true
+    nearest = squared.argmin(1)
     error = (own / x.shape[1]).clamp(min=0.25)
     return TruthScores(
         psnr=(10 * (255**2 / error).log10()).mean().item(),
         r2=(1 - own.sum() / spread).item() if spread > 0 else 0.0,
         rank=rank.double().mean().item(),
         first=(rank == 1).float().mean().item(),
-        copied=(elsewhere & (first < own) & (first < COPIED**2 * second)).float().mean().item(),
+        copied=(trained[nearest] & (squared.amin(1) < own)).float().mean().item(),
     )

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 BLOCK = 512
 """Number of pictures rendered at a time."""
+PURPOSES = {"generated": "asked", "real": "real", "floor": "floor"}
+"""Each set of pictures -> the purpose of the generator of its conditions."""
 
 
 class Referee(NamedTuple):
@@ -88,9 +90,12 @@ class DrawnEvaluation:
                 pictures["samples"] = grid(real.expand(-1, 3, -1, -1), generated.expand(-1, 3, -1, -1))
         return Evaluation(tuple(scores), pictures)
 
-    def _asked(self, split: str) -> Tensor:
-        """Requested conditions: equally many for each cell of the split (at least one), other factors at random, (N, F)."""
-        generator, holdout = self.ctx.generator(f"asked {split}"), self.lattices.holdout
+    def _asked(self, split: str, purpose: str = "asked") -> Tensor:
+        """Conditions: equally many for each cell of the split (at least one), other factors at random, (N, F).
+
+        Requests and the real pictures that distances compare with are drawn alike, each from the generator of its purpose.
+        """
+        generator, holdout = self.ctx.generator(f"{purpose} {split}"), self.lattices.holdout
         if split == "all":
             return self.space.uniform(self.referee.per_split, generator)
         cells = torch.tensor(holdout.cells if split == "heldout" else holdout.seen_cells)
@@ -168,14 +173,7 @@ class DrawnEvaluation:
 
         Details that no condition names are drawn from a random stream of their own.
         """
-        holdout = self.lattices.holdout
-        real, floor = (
-            self._real(
-                holdout.draw(len(generated), self.ctx.generator(f"{which} {split}"), heldout=split == "heldout"),
-                f"{which} pictures {split}",
-            )
-            for which in ("real", "floor")
-        )
+        real, floor = (self._real(self._asked(split, which), f"{which} pictures {split}") for which in ("real", "floor"))
         pair = SamplePair(real, generated, floor, _Features({"real": real, "generated": generated, "floor": floor}))
         return [
             distance(metric, split, self._compared(metric, split, pair), self.ctx)
@@ -234,12 +232,7 @@ class PairedEvaluation(DrawnEvaluation):
         return pair._replace(conditions=self._conditions(split)) if metric.joint else pair
 
     def _conditions(self, split: str) -> dict[str, Tensor]:
-        asked, heldout = self._asked(split), split == "heldout"
-        drawn = {
-            which: self.lattices.holdout.draw(len(asked), self.ctx.generator(f"{which} {split}"), heldout=heldout)
-            for which in ("real", "floor")
-        }
-        return {"generated": asked, **drawn}
+        return {which: self._asked(split, purpose) for which, purpose in PURPOSES.items()}
 
 
 class _Features:

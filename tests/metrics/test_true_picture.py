@@ -26,11 +26,11 @@ def test_an_error_of_known_size_has_its_psnr_r2_and_rank() -> None:
     assert found.first == 0.5
 
 
-def test_a_copy_is_of_another_trained_picture_and_much_nearer_than_the_next() -> None:
-    true = torch.tensor([2, 2, 2, 1, 2])
-    copies = truth_scores(made(40, 45, 60, 40, 80), true, PICTURES, TRAINED)
-    # 40 and 45 are copies of 40 (the next trained one is 0); 60 lies between; a 40 that was asked for and the truth are none
-    assert copies.copied == pytest.approx(2 / 5)
+def test_a_copy_is_nearest_to_another_trained_picture_also_with_an_error_on_it() -> None:
+    true = torch.tensor([2, 2, 2, 1, 2, 0])
+    copies = truth_scores(made(40, 55, 66, 40, 80, 75), true, PICTURES, TRAINED)
+    # 40 and 55 are nearest to 40; 66 to the truth; a 40 that was asked for and the truth are none; 75 is nearest to 80, held out
+    assert copies.copied == pytest.approx(2 / 6)
 
 
 def test_the_mean_of_what_was_asked_has_r2_zero() -> None:

@@ -59,7 +59,7 @@ def test_training_pictures_are_those_of_their_conditions_and_never_held_out(patt
     batch = problem.federation.pooled().batch(300, torch.Generator().manual_seed(0))
     assert torch.equal(((batch.x1 + 1) * 127.5).round().to(torch.uint8), made.images(batch.condition))
     assert not turned(pattern, 3).contains(batch.condition).any()
-    assert problem.deterministic
+    assert not problem.deterministic  # as on Shapes3D: decoders and low-rank have the sizes of other picture tasks
     assert problem.holdout == turned(pattern, 3)
 
 

@@ -72,10 +72,12 @@ def test_scores_of_the_truth_and_of_the_other_artists_pictures_are_known(opened:
 
 def test_a_second_font_that_is_missing_or_the_first_one_is_refused(artists: tuple[Path, Path]) -> None:
     own, folder = str(artists[0]), artists[0].parent
+    nearly = write_font(folder / "Nearly.ttf", {**people(), **dict(list(people(200).items())[:50])})
     for second, message in (
         (SECOND, r"needs a second artist, .*: --set task.second_font=PATH, or put it into .* as SecondEmoji.ttf"),
         ("None.ttf", r"task.second_font=None.ttf: there is no such font file"),
-        (own, r"has the same drawings as Own.ttf; bring another"),
+        (own, r"100% of its drawings are those of Own.ttf; bring another artist's font"),
+        (str(nearly), r"% of its drawings are those of Own.ttf"),
     ):
         with pytest.raises(CompbenchError, match=message):
             make_task(Settings(font=own, second_font=second)).source(folder, "auto")

@@ -74,8 +74,9 @@ def test_the_stored_judge_knows_the_letters() -> None:
     assert right.float().mean(0).min() > 0.95
 
 
-def test_references_have_every_size_and_place_of_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_are_spread_over_pairs_as_requests_and_have_every_size_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation, drawn = opened("light").evaluation, list[torch.Tensor]()
+    evaluation.referee = evaluation.referee._replace(per_split=20_000)
 
     def rendered(fine: torch.Tensor) -> torch.Tensor:
         drawn.append(fine)
@@ -84,7 +85,9 @@ def test_references_have_every_size_and_place_of_each_pair(monkeypatch: pytest.M
     monkeypatch.setattr(evaluation, "_pictures", rendered)
     evaluation._distances("seen", torch.zeros(20_000, 1, 1, 1))
     assert len(drawn) == 2
-    for fine in drawn:  # 78 pairs, some 256 pictures of each
+    assert not torch.equal(*drawn)
+    for fine in drawn:  # 78 pairs, 256 pictures of each
+        assert fine[:, :2].unique(dim=0, return_counts=True)[1].tolist() == [256] * 78
         for column, values in ((4, len(EMS)), (5, SHIFTS), (6, SHIFTS)):
             assert len(fine[:, [0, 1, column]].unique(dim=0)) == 78 * values
 
