@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compbench.api.context import Batch, Silo
 from compbench.api.factors import Holdout, identifiability
@@ -38,6 +39,7 @@ MOST_BATCHES = 400
 ENERGY_SCORE = "energy_score"
 
 
+@lru_cache(maxsize=64)
 def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
     """Cells to hold out among the seen ones: the holdout's own pattern, with its values shifted around the lattice.
 
@@ -63,6 +65,19 @@ def nested_cells(holdout: Holdout, seed: int) -> tuple[tuple[int, ...], ...]:
         if len(hidden) < len(seen) // 4 and identifiability(sizes, sorted(seen - hidden - {cell})).rank == rank:
             hidden.add(cell)
     return tuple(sorted(hidden))
+
+
+class NestedHoldout(NamedTuple):
+    """The nested cells, and the nested and the task's own cells together."""
+
+    inner: Holdout
+    union: Holdout
+
+
+def nested_holdout(holdout: Holdout, seed: int) -> NestedHoldout:
+    """The nested holdout of a task's holdout; each pattern of a task whose pattern changes with the run's seed has its own."""
+    cells = nested_cells(holdout, seed)
+    return NestedHoldout(holdout._replace(cells=cells), holdout._replace(cells=tuple(sorted({*holdout.cells, *cells}))))
 
 
 def energy_score(samples: Tensor, real: Tensor) -> float:
@@ -104,19 +119,16 @@ def nested(task: Task, seed: int) -> Task:
     if not task.holdout.cells or task.extends:
         why = "adds a factor in a second stage" if task.extends else "holds nothing out"
         raise CompbenchError(f"'{task.name}' {why}: there is no pattern to hold out inside its seen combinations.")
-    cells = nested_cells(task.holdout, seed)
-    inner = task.holdout._replace(cells=cells)
-    union = task.holdout._replace(cells=tuple(sorted({*task.holdout.cells, *cells})))
-    configure = task.configure
+    first, configure = nested_holdout(task.holdout, seed), task.configure
 
     def opened(ctx: TaskContext) -> OpenTask:
-        return OpenNested(task.open(ctx), inner, union, task.budgets[ctx.preset], ctx)
+        return OpenNested(task.open(ctx), seed, task.budgets[ctx.preset], ctx)
 
     return replace(
         task,
-        holdout=union,
+        holdout=first.union,
         open=opened,
-        primary=f"{'heldout' if cells else 'seen'}_{ENERGY_SCORE}",
+        primary=f"{'heldout' if first.inner.cells else 'seen'}_{ENERGY_SCORE}",
         metrics=(),
         real_pictures=None,  # a study needs no pictures, and without these settings no shots of hidden cells
         truth=None,
@@ -127,32 +139,41 @@ def nested(task: Task, seed: int) -> Task:
 class OpenNested:
     """A task with its data open, without the examples of the nested cells.
 
+    The cells are nested in the open task's own holdout, which can depend on the run's seed.  If no cell can be nested, samples
+    are compared with training examples.
+
     Args:
         task: the open task itself.
-        inner: the nested holdout; if it has no cells, samples are compared with training examples.
-        union: the nested and the task's own holdout.
+        seed: seed of the nested pattern.
         budget, ctx: the preset's budget and the run's context.
     """
 
-    def __init__(self, task: OpenTask, inner: Holdout, union: Holdout, budget: Budget, ctx: TaskContext) -> None:
-        self.task, self.inner, self.union, self.budget, self.ctx = task, inner, union, budget, ctx
+    def __init__(self, task: OpenTask, seed: int, budget: Budget, ctx: TaskContext) -> None:
+        self.task, self.seed, self.budget, self.ctx = task, seed, budget, ctx
 
     def problem(self, budget: Budget) -> Problem:
         """The task's problem, without any example of a nested cell."""
         whole = self.task.problem(budget)
-        if not self.inner.cells:
+        inner, union = nested_holdout(whole.holdout, self.seed)
+        if not inner.cells:
             return whole
-        silos = [SiloOutside(silo, self.inner) for silo in whole.federation._silos]
-        return replace(whole, holdout=self.union, federation=Federation(silos))
+        silos = [SiloOutside(silo, inner) for silo in whole.federation._silos]
+        return replace(whole, holdout=union, federation=Federation(silos))
 
     def prepare(self) -> None:
         """Do nothing: no judge is needed."""
 
     def evaluate(self, sampler: Sampler) -> Evaluation:
         """Two samples of each real example's condition, and their energy score."""
-        silo = self.task.problem(self.budget).federation.pooled()
-        real = _drawn(silo, NUM_EXAMPLES, self.ctx.generator("nested"), self._is_asked, "of the nested combinations")
-        split = "heldout" if self.inner.cells else "seen"
+        problem = self.task.problem(self.budget)
+        inner, union = nested_holdout(problem.holdout, self.seed)
+
+        def is_asked(condition: Tensor) -> Tensor:
+            return inner.contains(condition) if inner.cells else ~union.contains(condition)
+
+        silo, generator = problem.federation.pooled(), self.ctx.generator("nested")
+        real = _drawn(silo, NUM_EXAMPLES, generator, is_asked, "of the nested combinations")
+        split = "heldout" if inner.cells else "seen"
         condition = real.condition.cpu().repeat(2, 1)
         samples = sampler(condition, stream=split).reshape(2, *real.x1.shape)
         score = Score(
@@ -165,9 +186,6 @@ class OpenNested:
             primary=True,
         )
         return Evaluation((score,))
-
-    def _is_asked(self, condition: Tensor) -> Tensor:
-        return self.inner.contains(condition) if self.inner.cells else ~self.union.contains(condition)
 
 
 class SiloOutside:

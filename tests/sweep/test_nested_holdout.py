@@ -75,6 +75,28 @@ def test_a_method_sees_no_nested_cell_and_only_these_are_asked_for(name: str, tm
     assert score.value > 0
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_nested_cells_are_seen_ones_of_the_pattern_of_the_run_s_seed(seed: int, tmp_path: Path) -> None:
+    task = Registry().load("tasks", "glyph-light")  # each seed holds out other combinations
+    ctx = TaskContext(torch.device("cpu"), "fp32", seed, tmp_path, tmp_path, task.source(tmp_path, "auto"), "smoke")
+    own = task.open(ctx).problem(task.budgets["smoke"]).holdout
+    assert (own == task.holdout) == (seed == 0)
+    opened = nested(task, 0).open(ctx)
+    problem = opened.problem(task.budgets["smoke"])
+    hidden = set(nested_cells(own, 0))
+    assert set(problem.holdout.cells) == {*own.cells, *hidden}
+    batch = problem.federation.pooled().batch(500, torch.Generator().manual_seed(0))
+    assert not problem.holdout.contains(batch.condition).any()
+    asked: list[Tensor] = []
+
+    def sampler(condition: Tensor, *, stream: str, **given: object) -> Tensor:
+        asked.append(condition)
+        return torch.zeros(len(condition), *task.event.shape)
+
+    opened.evaluate(sampler)
+    assert {tuple(row) for row in asked[0][:, list(own.factors)].tolist()} <= hidden
+
+
 def test_a_study_takes_no_shots_of_a_task_whose_examples_are_its_truth() -> None:
     task = Registry().load("tasks", "bump-center")
     assert task.truth is not None
