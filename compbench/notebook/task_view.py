@@ -72,7 +72,7 @@ class TaskView:
             raise CompbenchError("render takes combinations: give every factor a value, not -1.")
         if self.task.truth is not None:
             return self.task.truth(condition)
-        if self.task.holdout.contains(condition).any():
+        if self.problem.holdout.contains(condition).any():  # the seed's own pattern, unlike that of the task
             raise CompbenchError(f"only the referee may see held-out samples of '{self.task.name}'; render seen combinations.")
         silo, generator = self.problem.federation.unmetered().pooled(), torch.Generator().manual_seed(self.request.seed)
         found: list[Tensor | None] = [None] * len(condition)

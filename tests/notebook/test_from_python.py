@@ -226,6 +226,19 @@ def test_a_task_renders_seen_combinations_from_its_training_data_and_no_others(h
         view.render([[-1, 0]])
 
 
+def test_a_task_renders_the_seen_combinations_of_its_seed_and_no_others(home: Path) -> None:
+    view = compbench.task("glyph-light", preset="smoke", seed=1)  # each seed holds out other combinations
+    holdouts = [view.task.holdout, view.problem.holdout]
+    first, own = (set(holdout.cells) for holdout in holdouts)
+    freed, refused = [
+        [cell[holdouts[1].factors.index(place)] if place in holdouts[1].factors else 0 for place in range(len(view.task.space))]
+        for cell in (min(first - own), min(own - first))
+    ]
+    assert view.render([freed]).shape == (1, *view.task.event.shape)
+    with pytest.raises(CompbenchError, match="only the referee"):
+        view.render([refused])
+
+
 def test_a_run_that_another_session_is_doing_is_one_line_without_frames_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Record
 ) -> None:
