@@ -14,7 +14,7 @@ function cellGrid(board, sides) {
   const own = sides.filter((p, i) => sides.indexOf(p) === i), key = `cells ${board.id}`, facts = board.facts;
   const tiles = own.map((p, side) => { const found = new Map(); p.held.parts.forEach((part, k) => board.cells[part.cells].forEach((cell, place) => { const text = cell.join(); if (!found.has(text)) found.set(text, []); found.get(text).push([part, `--p${side}-${k}`, place, cell]); })); return found; });
   const right = own.map(p => heatOf(board.rows.find(r => r.method === p.method && r.variant === p.variant)));
-  const percent = (side, text) => right[side].has(text) ? `${right[side].get(text)} %` : "";
+  const percent = (side, text) => right[side].has(text) ? `${right[side].get(text).percent} %` : "";
   const all = [...tiles[0].keys()], listed = unfolded.has(key) ? all : all.slice(0, CELLS_SHOWN);
   const figures = listed.map(text => {
     const columns = tiles[0].get(text).map(([part, name, place, cell], i) => { const other = tiles.slice(1).map(found => found.get(text)?.[i]); return make("span", {class: "stack"}, part.real ? tile(part, name, place, true) : "", tile(part, name, place, false), ...other.map(found => found ? tile(found[0], found[1], found[2], false) : make("span", {class: "tile"}))); });
@@ -22,7 +22,7 @@ function cellGrid(board, sides) {
     return make("figure", {class: "cell", role: "img", "aria-label": `${words}: real, ${said}`, title: `${words}: ${said}`}, make("span", {class: "stacks"}, ...columns), make("figcaption", {}, words, shares.some(Boolean) ? make("small", {}, shares.join(" | ")) : ""));
   });
   const real = own[0].held.parts[0].real, lines = [...(real ? ["real data"] : []), ...own.map(p => p.method)], shownOf = all.length === own[0].held.of ? `all ${plural(all.length, "combination")} held out` : `${all.length} of ${own[0].held.of} combinations held out`;
-  const node = make("div", {class: "cells", style: sheet(own.flatMap((p, side) => p.held.parts.map((part, k) => [`--p${side}-${k}`, part.uri])))}, make("p", {class: "note"}, `From top to bottom: ${lines.join(", ")}. Seed ${[...new Set(own.map(p => p.seed))].join(" and ")}; ${shownOf}. Percent: share of samples right, over all seeds.`), make("div", {class: "lattice-cells"}, ...figures));
+  const node = make("div", {class: "cells", style: sheet(own.flatMap((p, side) => p.held.parts.map((part, k) => [`--p${side}-${k}`, part.uri])))}, make("p", {class: "note"}, `From top to bottom: ${lines.join(", ")}. Seed ${[...new Set(own.map(p => p.seed))].join(" and ")}; ${shownOf}. Percent: share of samples right, over all seeds that hold the combination out.`), make("div", {class: "lattice-cells"}, ...figures));
   if (listed.length < all.length) {
     const button = make("button", {type: "button", class: "more"}, `+${all.length - listed.length} more`);
     button.addEventListener("click", () => { unfolded.add(key); show(); });

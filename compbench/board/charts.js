@@ -114,24 +114,25 @@ function forestAxis(rows, primary) {
   return {low: Math.min(least, ...ends), high: Math.max(most, ...ends), ceiling};
 }
 
-// Percent of right samples by cell, "0,3" for the cell [0, 3]; a row's numbers are in the order of its board's places.
-const heatOf = row => new Map((row?.heat || "-").split(" ").map((percent, i) => [row?.board.places[i], Number(percent)]).filter(([cell, percent]) => cell !== undefined && !Number.isNaN(percent)));
-// Cells of the factors that the holdout is about: seen, and held out; with a row, coloured by its share of right samples.
+// Percent of right samples by cell, "0,3" for the cell [0, 3]; a row's numbers are in the order of its board's places, and "!" ends that of a held-out cell.
+const heatOf = row => new Map([...(row?.heat || "").matchAll(/(\d+|-)([! ])/g)].map(([, percent, mark], i) => [row.board.places[i], {percent: Number(percent), held: mark === "!"}]).filter(([, found]) => !Number.isNaN(found.percent)));
+// Cells of the factors that the holdout is about: seen, and held out; with a row, its own cells, coloured by its share of right samples.
 function lattice(facts, row) {
   const [first, second] = facts.factors, rows = second ? first[1] : 1, columns = second ? second[1] : first[1];
   if (facts.factors.length > 2 || rows * columns > 4096) return null;
-  const side = Math.max(2, Math.min(16, Math.floor(200 / Math.max(rows, columns)))), gap = side > 5 ? 1 : 0, held = new Set(facts.cells.map(String));
-  const heat = heatOf(row);
-  const label = `lattice of ${facts.factors.map(([name, size]) => `${name.replaceAll("_", " ")} (${size})`).join(" by ")}: ${rows * columns - held.size} seen cells, ${held.size} held out`;
+  const side = Math.max(2, Math.min(16, Math.floor(200 / Math.max(rows, columns)))), gap = side > 5 ? 1 : 0, heat = heatOf(row);
+  const held = new Set(heat.size ? [...heat].filter(([, found]) => found.held).map(([cell]) => cell) : facts.cells.map(String));
+  const whose = heat.size ? row.seeds > 1 ? "in at least one seed" : "in its seed" : "in seed 0";
+  const label = `lattice of ${facts.factors.map(([name, size]) => `${name.replaceAll("_", " ")} (${size})`).join(" by ")}: ${rows * columns - held.size} seen cells, ${held.size} held out ${whose}`;
   const svg = draw("svg", {viewBox: `0 0 ${columns * side} ${rows * side}`, width: columns * side, height: rows * side, role: "img", "aria-label": label});
   for (let r = 0; r < rows; r++) for (let c = 0; c < columns; c++) svg.append(draw("rect", {x: c * side, y: r * side, width: side - gap, height: side - gap, class: held.has(String(second ? [r, c] : [c])) ? "held" : "seen"}));
   if (heat.size) [...svg.children].forEach((rect, i) => {
-    const cell = String(second ? [Math.floor(i / columns), i % columns] : [i]), share = heat.get(cell);
+    const cell = String(second ? [Math.floor(i / columns), i % columns] : [i]), share = heat.get(cell)?.percent;
     if (share === undefined) return;
     rect.setAttribute("class", held.has(cell) ? "heat held" : "heat seen");
     rect.setAttribute("fill-opacity", (.12 + .88 * share / 100).toFixed(2));
     rect.append(draw("title", {}, `${cell.replace(",", ", ")} ${held.has(cell) ? "held out" : "seen"}: ${share} % right`));
   });
   const words = second ? `${first[0].replaceAll("_", " ")} ↓ ${second[0].replaceAll("_", " ")} →` : `${first[0].replaceAll("_", " ")} →`;
-  return make("figure", {}, svg, make("figcaption", {}, heat.size ? `${words}: the fuller a cell, the more of its samples are right; grey is seen, brown is held out` : `${words}: grey seen, dark held out`));
+  return make("figure", {}, svg, make("figcaption", {}, heat.size ? `${words}: the fuller a cell, the more of its samples are right; grey is seen, brown is held out ${whose}` : `${words}: grey seen, dark held out ${whose}`));
 }

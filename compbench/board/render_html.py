@@ -57,6 +57,9 @@ TEMPLATE, STYLE, *SCRIPTS = (HERE / name for name in FILES)
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
 """Largest number of cells of a lattice that is drawn."""
+HELD, SEEN = "!", " "
+"""Marks of a held-out cell and of a seen one, which end its number in a row's heat."""
+UNSCORED = f"-{SEEN}"
 
 
 class Picture(NamedTuple):
@@ -228,7 +231,7 @@ def _board(
     places = list(dict.fromkeys(cell for heat in heats for cell in heat))
     reasons: dict[str, int] = {}  # filled by the rows
     lines = [
-        _row(row, shown, " ".join(heat.get(cell, "-") for cell in places) if heat else "", reasons)
+        _row(row, shown, "".join(heat.get(cell, UNSCORED) for cell in places) if heat else "", reasons)
         for row, heat in zip(rows, heats, strict=True)
     ]
     kept = [
@@ -322,10 +325,18 @@ def _prefixed(names: Sequence[str]) -> list[str]:
 
 
 def _heat(row: BoardRow) -> dict[str, str]:
-    """Percent of correct samples by cell, as {"0,3": "67"}, over all seeds, for the primary score and its twin on seen cells."""
-    both = (row.primary, row.primary.replace("heldout", "seen"))
-    found = [count for name in dict.fromkeys(both) if name in row.scores for count in row.scores[name].by_cell]
-    return {",".join(map(str, count.cell)): f"{round(100 * count.right / count.n)}" for count in found if count.n}
+    """Percent of correct samples by cell, as {"0,3": "67!", "1,3": "90 "}; "!" marks a held-out cell and a space a seen one.
+
+    The counts are of the primary score and its twin on seen cells, over all seeds.  If each seed has its own pattern, a cell can
+    be held out in one seed and seen in another: its number is that of the primary score.
+    """
+    both = (row.primary.replace("heldout", "seen"), row.primary)  # the primary score replaces its twin
+    found: dict[str, str] = {}
+    for score in (row.scores[name] for name in both if name in row.scores):
+        mark = HELD if score.split == "heldout" else SEEN
+        shares = ((count.cell, count.right / count.n) for count in score.by_cell if count.n)
+        found |= {",".join(map(str, cell)): f"{round(100 * share)}{mark}" for cell, share in shares}
+    return found
 
 
 def _cell(cell: Cell | None, reason: str | None, reasons: dict[str, int]) -> object:

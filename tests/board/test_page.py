@@ -37,7 +37,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 value = round(share + 0.01 * seed, 3)
                 counts = CellCount((0, 0), 500, 500), CellCount((0, 1), round(1000 * value) - 500, 500)
                 heat = counts if counts[1].right >= 0 else ()
-                scores = score(value=value, ceiling=0.99, by_cell=heat), score("seen_accuracy", 0.9)
+                seen = score("seen_accuracy", 0.9, by_cell=(CellCount((1, 0), 900, 1000),))
+                scores = score(value=value, ceiling=0.99, by_cell=heat), seen
                 made = record(*scores, task=task, method=method, seed=seed, **settings)
                 store.write(made, {"samples.png": png(40, 20)} if seed == 0 else {})
         own = record(score(value=0.95, ceiling=0.99), task=task, method="oracle", more={"oracle": True}, **settings)
@@ -216,10 +217,26 @@ def test_other_presets_and_settings_stand_below_until_someone_asks_for_them(tmp_
 def test_the_lattice_shows_how_many_samples_of_a_cell_are_right_of_any_method(page: Browser) -> None:
     choose(page, "task", "shapes3d-heavy")
     shares = "return [...document.querySelectorAll('.heat rect.heat title')].map(node => node.textContent)"
-    assert page.run(shares) == ["0, 0 seen: 100 % right", "0, 1 held out: 62 % right"]
+    assert page.run(shares) == ["0, 0 held out: 100 % right", "0, 1 held out: 62 % right", "1, 0 seen: 90 % right"]
     assert texts(page, ".heat select option")[1] == "mono"
     page.run("const s = document.querySelector('.heat select'); s.value = 'mono'; s.dispatchEvent(new Event('change'))")
     assert page.run(shares)[1] == "0, 1 held out: 22 % right"
+
+
+def test_a_cell_that_one_seed_holds_out_is_drawn_with_the_share_of_that_seed(tmp_path: Path, chromium: Browser) -> None:
+    for seed in (0, 1):
+        cells = (0, seed), (0, 1 - seed), (1, 0)  # each seed sees what the other one holds out
+        own = score(value=0.5, by_cell=(CellCount(cells[0], 500, 1000),))
+        seen = score("seen_accuracy", 0.9, by_cell=(CellCount(cells[1], 480, 500), CellCount(cells[2], 420, 500)))
+        Store(tmp_path / "records").write(record(own, seen, seed=seed, task_settings={"axis_bins": 10, "judge": "plain"}))
+    rebuild(tmp_path / "records", tmp_path / "site", link=True)
+    chromium.open(tmp_path / "site" / "index.html")
+    choose(chromium, "task", "shapes3d-heavy")
+    drawn = "return [...document.querySelectorAll('.heat rect.heat title')].map(node => node.textContent)"
+    assert chromium.run(drawn) == ["0, 0 held out: 50 % right", "0, 1 held out: 50 % right", "1, 0 seen: 84 % right"]
+    assert "38 seen cells, 2 held out in at least one seed" in chromium.run(
+        "return document.querySelector('.heat svg').getAttribute('aria-label')"
+    )
 
 
 def test_a_picture_is_said_to_be_what_it_is(tmp_path: Path, chromium: Browser) -> None:

@@ -12,6 +12,7 @@ from store.test_profiles import made as profile
 from support.sample_boards import whole
 from support.sample_records import png, record, score
 
+from compbench.api.interfaces import CellCount
 from compbench.board.aggregate import rows
 from compbench.board.notation import clean, columns, count, duration, number, spread
 from compbench.board.render_csv import ROWS, SCORES, rows_csv, scores_csv
@@ -118,6 +119,21 @@ def test_accuracy_and_ceiling_stand_side_by_side() -> None:
     assert "**0.412** / 0.981" in to_markdown(whole(board), [])
     (cell,) = page_data(to_html(whole(board), [], {}))[0]["rows"][0]["cells"]
     assert cell == [0.412, "0.412", "", 0.981, "", 1]
+
+
+def test_a_cell_that_any_seed_holds_out_has_its_held_out_share() -> None:
+    runs = []
+    for seed in (0, 1):  # each seed sees what the other one holds out
+        own = score(value=0.5 + 0.2 * seed, by_cell=(CellCount((0, seed), 500 + 200 * seed, 1000),))
+        seen = score("seen_accuracy", 0.9, by_cell=(CellCount((0, 1 - seed), 480, 500), CellCount((1, 0), 420, 500)))
+        runs.append(record(own, seen, seed=seed))
+    runs.append(record(score(value=0.2, by_cell=(CellCount((0, 0), 200, 1000),)), method="other"))
+    (board,) = page_data(to_html(whole(rows(runs)), [], {}))
+    shares = {
+        row["method"]: dict(zip(board["places"], re.findall("[0-9-]+[! ]", row["heat"]), strict=True)) for row in board["rows"]
+    }
+    assert shares["factored"] == {"0,0": "50!", "0,1": "70!", "1,0": "84 "}
+    assert shares["other"] == {"0,0": "20!", "0,1": "- ", "1,0": "- "}
 
 
 def measured(*others: float) -> tuple[BoardRow, ...]:
