@@ -34,7 +34,7 @@ from compbench.flow.compose import around_null, compose, stacked
 from compbench.flow.independence import one_against_rest_loss
 from compbench.flow.masking import Dropout, Law, Masking, masked, size_shares
 from compbench.flow.nets import VelocityNet, monolithic_net
-from compbench.flow.path import LinearPath, point, target_velocity
+from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
 from compbench.flow.solver import euler
 from compbench.flow.train import Loss, flow_matching_loss, train
 
@@ -139,11 +139,14 @@ def fit(loss: Loss, seed: int) -> VelocityNet:
 
 
 def pair_loss(law: Law, independence: float) -> Loss:
-    """Version 1 of `coind`: L_FM + lambda E || v(c_i) + v(c_j) - v(c_i, c_j) - v(NULL) ||^2, all other factors open."""
+    """Version 1 of `coind`: L_FM + lambda E || v(c_i) + v(c_j) - v(c_i, c_j) - v(NULL) ||^2, all other factors open.
+
+    Times are those of version 3, so that the forms of the penalty are compared at equal times.
+    """
 
     def loss(net: VelocityNet, batch: Batch, generator: Generator) -> Tensor:
         x0 = torch.randn(batch.x1.shape, generator=generator)
-        t = torch.rand(len(x0), generator=generator)
+        t = logit_normal(len(x0), generator)
         path, asked = LinearPath(), masked(batch.condition, law, generator)
         order = torch.rand(batch.condition.shape, generator=generator).argsort(1)
         nothing = torch.full_like(asked, NULL)

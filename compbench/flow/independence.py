@@ -18,7 +18,7 @@ from compbench.api.factors import NULL
 from compbench.flow.compose import stacked
 from compbench.flow.experts import Experts
 from compbench.flow.masking import Law, Masking, draw_masks, masked, sub_conditions
-from compbench.flow.path import LinearPath, point, target_velocity
+from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
 from compbench.flow.transfer import numbers
 from compbench.system.condition_counts import regressed
 
@@ -104,6 +104,7 @@ def one_against_rest_loss(masking: Law, independence: float) -> Loss:
 
     This is CoInD's penalty (Gaudi et al. 2025, equation 9, for velocities) in the form of the authors' code: it contains the
     whole condition, which is the only one that `Masking` trains on combinations of factors.  With two factors it is equation 6.
+    Times are logit-normal around the budget's location, as in `train.flow_matching_loss`; DCFM's losses have uniform times.
 
     Args:
         masking: law of the masks in the flow-matching term.
@@ -111,8 +112,10 @@ def one_against_rest_loss(masking: Law, independence: float) -> Loss:
     """
 
     def loss(net: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
-        x_t, t, target = _on_the_path(batch, generator)
-        whole = batch.condition
+        path, x1, whole = LinearPath(), batch.x1, batch.condition
+        x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
+        t = logit_normal(len(x1), generator)
+        x_t, target = point(path, x0, x1, t), target_velocity(path, x0, x1, t)
         asked = masked(whole, masking, generator)
         regressed(asked)
         if not independence:

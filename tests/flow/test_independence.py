@@ -18,6 +18,7 @@ from compbench.flow.independence import (
     student_loss,
 )
 from compbench.flow.masking import Dropout, Masking, draw_masks, sub_conditions
+from compbench.flow.path import times_around
 
 
 class Table(nn.Module):
@@ -109,6 +110,31 @@ def test_one_against_the_rest_of_two_factors_is_the_square_of_what_is_not_additi
     mixed, whole = Table(cross=0.25), Masking(1.0, 0.0, 0.0)
     one, none = (one_against_rest_loss(whole, weight)(mixed, batch(), Generator().manual_seed(1)).item() for weight in (4.0, 0.0))
     assert one - none == pytest.approx(4 * 0.25**2, rel=1e-3)
+
+
+def times_of(loss) -> Tensor:
+    """The times at which a loss evaluates its network, with the budget's location at -3."""
+    found = []
+
+    def net(x: Tensor, t: Tensor, condition: Tensor) -> Tensor:
+        found.append(t)
+        return x
+
+    with times_around(-3.0):
+        loss(net, batch(2000), Generator().manual_seed(0))
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_one_against_the_rest_is_trained_at_times_around_the_budgets_location(weight) -> None:
+    drawn = times_of(one_against_rest_loss(Dropout(0.2), weight))
+    assert drawn.max() > drawn.min()
+    assert drawn.mean() < 0.15  # logits N(-3, 1)
+
+
+def test_times_of_the_decentralised_loss_are_uniform_wherever_the_budgets_location_is() -> None:
+    drawn = times_of(decentralised_loss(Masking(0.5, 0.25, 0.25), 1.0))
+    assert drawn.mean().item() == pytest.approx(0.5, abs=0.05)
 
 
 def test_routings_are_uniform_among_those_in_which_one_answers_oneself() -> None:

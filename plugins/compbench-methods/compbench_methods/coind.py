@@ -8,11 +8,12 @@ NULL.  The method pools all training data, so on a task with silos it is a refer
 The penalty is that of the authors' code (one factor against all the others), and so are the masks (each factor independently with
 chance 0.2, Shapes3D).  Version 1 penalised a pair of factors with all others open.  With more than two factors no example trains
 such a pair, so the network could satisfy the penalty without changing its answer to whole conditions.  With two factors both
-penalties are equal.  `masks=shares` selects the masks of version 1.
+penalties are equal.  `masks=shares` selects the masks of version 1.  Version 2 drew training times uniformly, whatever
+`budget.time_location` was; all other pooled networks draw logit-normal times around it, and so does version 3.
 
 Theirs: the network predicts noise on a diffusion path.
 Ours: it predicts velocities on the linear path.
-Why: all networks of the board share path and loss, so that methods differ only in their idea.
+Why: all networks of the board share path, times and loss, so that methods differ only in their idea.
 
 Theirs: samples have weight 7.5 on every factor, in 100 DDIM steps.
 Ours: they have the task's weight on the holdout's factors, in the budget's steps.
@@ -54,6 +55,6 @@ def compbench_methods() -> tuple[Method, ...]:
             build=network,
             evaluations=evaluations_of_network,
             needs=("pairs",),
-            version=2,
+            version=3,
         ),
     )

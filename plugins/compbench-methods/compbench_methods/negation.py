@@ -95,6 +95,6 @@ def compbench_methods() -> tuple[Method, ...]:
             evaluations=silos.evaluations_of_network,
             needs=("null", "pairs"),
             negates=True,
-            version=2,
+            version=3,
         ),
     )
