@@ -60,14 +60,27 @@ def test_energies_are_centred_on_the_silos_own_points() -> None:
     silo = TensorSilo("one", x1, torch.zeros(4000, 1, dtype=torch.long))
     energy = Energy(Event("image", (1, 8, 8)), width=16)
     images = TensorSilo("two", torch.randn(300, 1, 8, 8), torch.zeros(300, 1, dtype=torch.long))
-    energy.centre(images, Generator().manual_seed(0))
+    energy.centre(images, Generator().manual_seed(0), num_batches=1)
     plane = Energy(Event("vector", (2,)), width=16)
-    plane.centre(silo, Generator().manual_seed(0), size=4000)
+    plane.centre(silo, Generator().manual_seed(0))
     x0 = torch.randn(x1.shape, generator=Generator().manual_seed(5))
     for time in (0.0, LAST_TIME / 19 * 4):
         t = torch.full((len(x1),), time)
         with torch.no_grad():
             assert abs(float(plane.centred((1 - time) * x0 + time * x1, t).mean())) < 0.05
+
+
+def test_identical_silos_are_routed_equally_where_all_is_noise() -> None:
+    """Untrained energies in 2,352 dimensions, where |x0|^2 / 2 varies by 34 nats; each silo has its own generator."""
+    energies, shape = [Energy(Event("vector", (2352,)), width=16) for _ in range(4)], (32, 2352)
+    silo = TensorSilo("each", torch.randn(shape, generator=Generator().manual_seed(0)), torch.zeros(32, 1, dtype=torch.long))
+    for seed, energy in enumerate(energies):
+        energy.load_state_dict(energies[0].state_dict())
+        energy.centre(silo, Generator().manual_seed(seed), num_batches=1)
+    router = DensityRouter(energies, SiloPrior(torch.ones(4), torch.ones(4, 1, 1, dtype=torch.bool)), temperature=1.0)
+    with torch.no_grad():
+        weights = router(torch.randn(shape), torch.zeros(32), torch.zeros(1, 32, 1, dtype=torch.long))
+    assert (weights - 1 / 4).abs().max() < 0.02
 
 
 def test_the_router_weighs_by_density_and_size() -> None:
