@@ -5,7 +5,8 @@
 The log densities are tracked along the path as in `superposition`, for any movement of the sample.  If T = 1 and l is the log
 share of the data under c_k, the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
 
-If entries are given, S is conditioned on them as in `smc.given`; each expert's density is still tracked by its own score.
+If entries are given, S is conditioned on them as in `smc.given`; each expert's density is still tracked by its own score, also
+along the movement that puts these entries back on their path.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def follow_either(
         found = _found(scores, kappa, x, table[number].time, led)
         noise = normal_noise(x, generator) if number + 1 < num_steps else None
         x, gained = superposed_step(x, found.scores, found.shares, table[number], 1 / num_steps, noise)
-        x = keep(x, number)
+        kept = keep(x, number)
+        gained += (found.scores * (kept - x)).flatten(2).sum(-1)  # this movement changes the densities too
+        x = kept
         if number:  # at the first left end x is pure noise, and f would only amplify the experts' errors
             densities = densities + gained[: len(kappa)].double().view_as(densities)
     return x

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from compbench.flow.path import VariancePreservingPath
+from compbench.flow import superposed_silos
+from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.smc import given, schedule
 from compbench.flow.solver import Known
 from compbench.flow.superposed_silos import SiloPrior, follow_either
+from compbench.flow.superposition import either
 from compbench.flow.swarms import levels
 
 PATH = VariancePreservingPath()
@@ -108,6 +110,41 @@ def test_given_entries_lead_the_others(slopes, tolerance) -> None:
     for side in (x[right, 1], -x[~right, 1]) if min(slopes) < 0 else (x[:, 1],):
         assert side.mean().item() == pytest.approx(1.6, abs=tolerance)
         assert side.std().item() == pytest.approx(0.6, abs=0.06)
+
+
+def test_densities_are_tracked_also_where_given_entries_are_put_back(monkeypatch) -> None:
+    """Two silos N(-0.3, I / 4) and N(0.3, I / 4) in 20 dimensions, of which a sample of one silo gives 5."""
+    path, steps, count = LinearPath(), 40, 200
+    silo = torch.tensor([[-0.3], [0.3]])
+    truth = silo[torch.arange(count) % 2] + torch.randn(count, 20, generator=Generator().manual_seed(0)) / 2
+    known = Known(truth, (torch.arange(20) < 5).expand_as(truth))
+    x0, ends = torch.randn(count, 20, generator=Generator().manual_seed(1)), levels(path, steps, 1e-3)
+    exact, tracked = [], []
+
+    def of_silos(x: Tensor, t: float) -> Tensor:
+        variance, away = t**2 / 4 + (1 - t) ** 2, x - t * silo[:, None]  # (2, N, 20)
+        log_p = -away.double().square().sum(-1) / (2 * variance)
+        exact.append(log_p[1] - log_p[0])
+        return (-away / variance)[:, None]
+
+    def watched(densities: Tensor, log_prior: Tensor, temperature: float) -> Tensor:
+        tracked.append(densities[1, 0] - densities[0, 0])
+        return either(densities, log_prior, temperature)
+
+    monkeypatch.setattr(superposed_silos, "either", watched)
+    follow_either(
+        of_silos,
+        (1.0,),
+        torch.zeros(2, 1, count),
+        schedule(path, steps, 1e-3),
+        x0,
+        Generator().manual_seed(2),
+        temperature=1.0,
+        keep=lambda x, number: known.on_path(x, x0, *((1.0, 0.0) if number + 1 == steps else ends[number + 1][1:])),
+        led=partial(given, path=path, known=known.with_particles()),
+    )
+    error = torch.stack(tracked) - torch.stack(exact)  # (steps, N)
+    assert (error[10:].square().mean(1).sqrt() < 0.2 * torch.stack(exact)[10:].std(1)).all()
 
 
 def test_a_silo_has_its_share_where_it_knows_the_values_and_nothing_elsewhere() -> None:

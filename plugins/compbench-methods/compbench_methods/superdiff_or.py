@@ -4,7 +4,8 @@
 
 This is SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, for every part of the composition around
 NULL.  The experts' log densities are tracked along each sample's path.  A silo reports which values it has, and its expert is
-used only for those; the number of examples of each value, by which ddm routes, is not used.
+used only for those; the number of examples of each value, by which ddm routes, is not used.  Version 1 did not count, in the
+tracked densities, the movement that puts given entries back on their path; samples without given entries are the same.
 """
 
 from __future__ import annotations
@@ -94,5 +95,6 @@ def compbench_methods() -> tuple[Method, ...]:
             parts=parts,
             pools_silos=False,
             needs=("silos",),
+            version=2,
         ),
     )
