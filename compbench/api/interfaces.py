@@ -66,7 +66,13 @@ class Budget(BaseModel):
     learning_rate: float = Field(gt=0, le=1, description="peak learning rate of AdamW")
     final_learning_rate: float = Field(0.0, ge=0, le=1, description="learning rate at the end of the cosine")
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
-    ema_decay: float = Field(0.999, ge=0, lt=1, description="decay of the weights' moving average")
+    ema_decay: float = Field(
+        0.999,
+        ge=0,
+        lt=1,
+        description="largest decay of the weights' moving average; at step s it is (1 + s) / (10 + s) if that is smaller, "
+        "so 0.999 holds only after step 8,990",
+    )
     time_location: float = Field(
         0.0, ge=-4, le=4, description="mean of the logits of training times; below 0, more of them lie near the noise"
     )

@@ -101,9 +101,10 @@ def num_groups(channels: int) -> int:
 
 
 def head_hidden(channels: int, num_heads: int) -> int:
-    """Hidden units of each of `num_heads` conditioning heads, such that any number of heads has about as many parameters.
+    """Hidden units of each of `num_heads` conditioning heads, such that up to three heads or six have as many together as one.
 
-    6 C for one head and C for each of six or seven: 1536 and 256 at the paper's 256 channels.
+    6 C for one head and C for each of six: 1536 and 256 at the paper's 256 channels.  Each head has whole multiples of C and at
+    least C, so four heads have 8 C together, five have 5 C, and n > 6 have n C.
 
     Args:
         channels: C, channels of the middle.

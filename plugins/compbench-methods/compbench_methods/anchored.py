@@ -1,9 +1,9 @@
 """Adds and subtracts velocities of seen combinations: v = v(c1, a2) + v(a1, c2) - v(a1, a2), averaged over anchors a.
 
 Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combination as background, as in perturbation tasks.
-For seen combinations, and for conditions that leave a factor of the holdout open, the network is evaluated directly.  The method
-refuses a task in which some held-out cell has no anchor: each rectangle with this cell as a corner has another corner that is not
-seen.
+A seen combination, or a condition that leaves a factor of the holdout open, is not composed: all num_anchors (P + 1) members are
+this condition, so it costs as many evaluations as a held-out one (P is the number of the holdout's factors).  The method refuses
+a task in which some held-out cell has no anchor: each rectangle with this cell as a corner has another corner that is not seen.
 """
 
 from __future__ import annotations

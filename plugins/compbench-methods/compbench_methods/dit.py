@@ -7,8 +7,8 @@ al. 2025 (arXiv 2510.03075) find that such a network reaches combinations that d
 width is chosen so that the network has as many parameters as `mono`.
 
 Theirs: images have 16 x 16 tokens.
-Ours: only silhouettes of 64 pixels (dSprites) have 16 x 16, at 7 times the FLOPs of `mono`; other images have at most 8 x 8, at
-1.4 times the FLOPs on Shapes3D.
+Ours: images of one channel have patches of 4 pixels, so silhouettes (dSprites) and radiographs of 64 pixels have 16 x 16 tokens,
+on dSprites at 7 times the FLOPs of `mono`; other images have at most 8 x 8, at 1.4 times the FLOPs on Shapes3D.
 Why: on dSprites conditions give positions to within 4 pixels; on Shapes3D coarser tokens learn all seen combinations.
 """
 

@@ -93,7 +93,11 @@ def strength_of(weight: float, num_steps: int) -> float:
 
 @torch.no_grad()
 def renoised(settings: PlusSettings, net: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
-    """x' = t' E_guided[x1] + (1 - t') E_NULL[x0]: on the linear path E[x1] = x + (1 - t) v and E[x0] = x - t v."""
+    """x' = t' E_guided[x1] + (1 - t') E_NULL[x0]: on the linear path E[x1] = x + (1 - t) v and E[x0] = x - t v.
+
+    This rule defines the method, so given entries only stay on their path: they do not guide the other entries as they do in
+    `solver.conditioned`.
+    """
     known, x, count = Known.of(request), request.x0, net.sample_steps
     strengths = [strength_of(weight, count) for weight in net.guidance.weights(settings.weight, notes=ctx.notes)]
     if settings.strength != "task":

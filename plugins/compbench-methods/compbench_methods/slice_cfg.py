@@ -5,8 +5,9 @@ The slice-CFG baseline of Compositional Flow Matching with Factored Velocity Fie
 the first half of the network.
 
 The masks are the paper's: each factor is masked independently with chance 0.1.  With six factors one example in a million is
-NULL, and for each factor nine in a million show it alone.  Other methods that compose around NULL have masks in which no share
-vanishes (`compbench.flow.masking`).
+NULL, and for each factor nine in a million show it alone.  coind and coind-not have their own paper's masks, which seldom draw
+NULL or a factor alone, too.  All other methods that compose around NULL have masks in which no share vanishes
+(`compbench.flow.masking`).
 
 Theirs: the fit has 25,600,000 examples and sees NULL 26 times.
 Ours: at `standard` it has 211,200 on Shapes3D and sees NULL 0.2 times; `--preset paper` has the paper's number.
