@@ -84,7 +84,7 @@ def compbench_methods() -> tuple[Method, ...]:
             shared_fit=score_models.fit_facts,
             needs=("null",),
             negates=True,
-            version=2,
+            version=3,
         ),
         Method(
             name="coind-not",
