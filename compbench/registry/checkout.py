@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -54,6 +55,21 @@ def task_origin(request: RunRequest, registry: Registry, metrics: Iterable[str],
     """Where the code of a task and its metrics comes from, without a method."""
     code = code_of(registry, method="", task=request.task, metrics=metrics, device_class=device_class)
     return code.digest, Code(parts=code.parts, compbench=checkout_of(Path(compbench.__file__)))
+
+
+def sources_of(registry: Registry) -> frozenset[tuple[str, int, int]]:
+    """All Python files of compbench and of the plugins that a run can import, each with its time of change and its size."""
+    entries = [entry for kind in ("methods", "tasks", "metrics") for entry in registry.entries(kind)]
+    roots = {Path(compbench.__file__).parent, *(entry.root for entry in entries if entry.root is not None)}
+    files = {root for root in roots if root.is_file()}
+    for folder, _, names in (found for root in roots for found in os.walk(root)):
+        files |= {Path(folder, name) for name in names if name.endswith(".py")}
+    sources = set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            facts = file.stat()
+            sources.add((str(file), facts.st_mtime_ns, facts.st_size))
+    return frozenset(sources)
 
 
 def plugin_of(request: RunRequest, registry: Registry) -> Plugin:

@@ -237,9 +237,8 @@ class _Sources:
                 raise CompbenchError(f"'{entry.name}' cannot be used: {entry.problem or 'its source file was not found.'}")
             name = self.name_of(entry)
             self._files[name] = entry.file
-            if entry.version != "file":
-                depth = len(name.split(".")) - (entry.file.name != "__init__.py")
-                self._roots.setdefault(name.split(".")[0], entry.file.parents[depth])
+            if entry.version != "file" and entry.root is not None:
+                self._roots.setdefault(name.split(".")[0], entry.root.parent)
         self._modules: dict[str, Module | None] = {}
         self._hashed: dict[Target, DefinitionHashes] = {}
         self._below: dict[tuple[str, str], Below] = {}

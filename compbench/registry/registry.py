@@ -75,6 +75,14 @@ class Entry(NamedTuple):
         """SHA-256 of the plugin's file."""
         return hashlib.sha256(self.file.read_bytes() if self.file else self.module.encode()).hexdigest()
 
+    @property
+    def root(self) -> Path | None:
+        """The folder of its top-level package, or its file if that is in no package; None if no source was found."""
+        if self.file is None or self.version == "file":
+            return self.file
+        depth = len(self.module.split(".")) - (self.file.name != "__init__.py")
+        return self.file.parents[depth - 1] if depth else self.file
+
 
 class Defined(NamedTuple):
     """A method defined in a notebook or a script, and a file with the source of its definitions (`notebook.cell_source`)."""

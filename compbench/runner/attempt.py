@@ -66,7 +66,7 @@ class Pair(Protocol):
     """Contestant and referee, in separate processes or in this one.
 
     `describe` and `ask` raise `Ended` when one of them fails.  `alarm` is called twice a second while they wait, until the
-    `deadline` of `time.monotonic()`.
+    `deadline` of `time.monotonic()`.  Both are outdated if a source file has changed since they started.
     """
 
     alarm: Callable[[], None]
@@ -78,6 +78,7 @@ class Pair(Protocol):
 
     def describe(self) -> tuple[messages.ContestantDescribed, messages.RefereeDescribed]: ...
     def ask(self, order: Message, kind: type[M]) -> M: ...
+    def is_outdated(self) -> bool: ...
     def stop(self, *, gracefully: bool = False) -> None: ...
     def log(self) -> str: ...
 
@@ -398,6 +399,10 @@ class Attempt:
         if (contestant.budget, contestant.task_settings) != (referee.budget, referee.task_settings):
             raise CompbenchError(f"'{request.method}' and the referee disagree about the task's settings or budget.")
         digest, self.code = self.origin_of(request, self.registry, referee.metrics, referee.device_class)
+        if self.pair.is_outdated():
+            raise CompbenchError(
+                f"a source file was changed while '{request.method}' and '{request.task}' were loaded; run it again."
+            )
         asked = {name: getattr(request, name) for name in ("task", "method", "preset", "seed")}
         names = ("task_version", "task_settings", "budget", "budget_changed", "device_class", "precision", "metrics")
         found = {name: getattr(referee, name) for name in names}

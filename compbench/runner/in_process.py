@@ -54,6 +54,9 @@ class InProcessPair:
         assert isinstance(found, kind)
         return found
 
+    def is_outdated(self) -> bool:
+        return False
+
     def stop(self, *, gracefully: bool = False) -> None: ...
 
     def log(self) -> str:

@@ -132,7 +132,7 @@ class ProcessPair:
     """Contestant and referee as child processes."""
 
     def __init__(self, request: RunRequest, processes: Processes, listener: Listener, alarm: Callable[[], None]) -> None:
-        self._processes, self.alarm = processes, alarm
+        self._request, self._processes, self.alarm = request, processes, alarm
         self._contestant, self._referee = processes.take(request)
         self.contestant_folder, self.referee_folder = self._contestant.folder, self._referee.folder
         self.predecessors = processes.predecessors
@@ -153,6 +153,9 @@ class ProcessPair:
             if end.reason == GONE:  # the referee only sees that the contestant is gone; the parent knows how it died
                 raise self._contestant.death() from end
             raise
+
+    def is_outdated(self) -> bool:
+        return self._processes.is_outdated(self._request)
 
     def stop(self, *, gracefully: bool = False) -> None:
         self._processes.close(gracefully=gracefully)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from compbench.api.schemas import Card, RunRequest, Status
+from compbench.registry.checkout import sources_of
+from compbench.registry.registry import Registry
 from compbench.runner.channel import Channel, Closed, Garbled
 from compbench.runner.messages import Begin, Failed, Finish, M, Message, Progress, parsed
 from compbench.runner.signals import STOPPING_SIGNALS, unheard_by_children
@@ -207,14 +209,20 @@ class Processes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._key: tuple[object, ...] = ()
+        self._sources: frozenset[tuple[str, int, int]] = frozenset()
         self._started = 0
         self.pair: tuple[Child, Child] | None = None
         self.predecessors = 0
 
     def take(self, request: RunRequest) -> tuple[Child, Child]:
-        """Contestant and referee for `request`: the existing ones if they suit the request and are alive, else new ones."""
+        """Contestant and referee for `request`: the existing ones if they suit the request and are alive, else new ones.
+
+        Processes that have imported code are not used once a source file has changed.
+        """
         key = (request.method, request.plugins, request.threads, request.slots, request.device, request.card)
-        if self.pair is not None and self._key == key and all(child.process.poll() is None for child in self.pair):
+        sources = sources_of(Registry(tuple(map(Path, request.plugins))))
+        alike = (key, sources) == (self._key, self._sources)
+        if self.pair is not None and alike and all(child.process.poll() is None for child in self.pair):
             self.predecessors += 1
             for child in self.pair:
                 child.begin(request)
@@ -229,8 +237,12 @@ class Processes:
         self.pair = contestant, Child("referee", request, right, self.folder / "referee", calm=calm)
         left.close()
         right.close()
-        self._key, self.predecessors = key, 0
+        self._key, self._sources, self.predecessors = key, sources, 0
         return self.pair
+
+    def is_outdated(self, request: RunRequest) -> bool:
+        """Whether a source file has changed since the processes for `request` were started."""
+        return self._sources != sources_of(Registry(tuple(map(Path, request.plugins))))
 
     @property
     def _contestant_folder(self) -> Path:

@@ -354,6 +354,9 @@ class ReplayPair:
         """The next samples of the pool; a request that warms up a GPU is not scored and uses no sample."""
         return request.x0 if stream == WARM_UP else self._pool.answer(request, stream)
 
+    def is_outdated(self) -> bool:
+        return False
+
     def stop(self, *, gracefully: bool = False) -> None: ...
 
     def log(self) -> str:

@@ -85,19 +85,24 @@ def test_what_a_child_started_dies_with_a_parent_that_is_killed(stubborn: RunReq
     assert running(pids) == []
 
 
-def test_no_contestant_gets_a_folder_that_another_could_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stub:
-        """A child that lives until it is stopped."""
+class Stub:
+    """A child that lives until it is stopped."""
 
-        def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool) -> None:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.folder, self.process = folder, SimpleNamespace(poll=lambda: None)
+    def __init__(self, role: str, request: RunRequest, peer: Channel, folder: Path, *, calm: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.process = folder, SimpleNamespace(poll=lambda: None)
 
-        def begin(self, request: RunRequest) -> None: ...
+    def begin(self, request: RunRequest) -> None: ...
 
-        def stop(self, *, gracefully: bool = False) -> None: ...
+    def stop(self, *, gracefully: bool = False) -> None: ...
 
+
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "Child", Stub)
+
+
+def test_no_contestant_gets_a_folder_that_another_could_write_to(tmp_path: Path, stubs: None) -> None:
     kept, folders = processes.Processes(tmp_path), []
     for method in ("one", "one", "other", "one"):
         contestant, _ = kept.take(RunRequest(task="gauss2d-fact-id", method=method, home=str(tmp_path)))
@@ -105,3 +110,16 @@ def test_no_contestant_gets_a_folder_that_another_could_write_to(tmp_path: Path,
         assert [folder for folder in folders if folder.exists()] == [folder for folder in folders if folder == contestant.folder]
     assert folders[0] == folders[1]  # runs of a chain
     assert len(set(folders)) == 3
+
+
+def test_processes_that_loaded_other_code_are_not_used_again(tmp_path: Path, stubs: None) -> None:
+    (tmp_path / "naughty.py").write_text("FACTOR = 1\n")
+    request = RunRequest(task="gauss2d-fact-id", method="naughty", plugins=(str(tmp_path / "naughty.py"),), home=str(tmp_path))
+    kept = processes.Processes(tmp_path)
+    first = kept.take(request)
+    assert kept.take(request) == first
+    assert not kept.is_outdated(request)
+    (tmp_path / "naughty.py").write_text("FACTOR = 77\n")
+    assert kept.is_outdated(request)
+    assert kept.take(request) != first
+    assert kept.predecessors == 0

@@ -97,6 +97,7 @@ class Played:
     """The two sides of a run, played: `during` happens in the middle of the fit, which then fails."""
 
     predecessors, deadline, fit = 0, float("inf"), None
+    outdated = False
 
     def __init__(self, folder: Path, during: Callable[[], None]) -> None:
         self.contestant_folder, self.referee_folder = folder / "contestant", folder / "referee"
@@ -123,6 +124,9 @@ class Played:
         self._during()
         self.alarm()
         raise Ended("failed", "no luck")
+
+    def is_outdated(self) -> bool:
+        return self.outdated
 
     def stop(self, *, gracefully: bool = False) -> None: ...
 
@@ -153,6 +157,14 @@ def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -
     assert Store(tmp_path / "records").paths() == []
     held[0].release()
     assert attempt(tmp_path, lambda: None).run().record.attempt == 1
+
+
+def test_a_run_whose_code_was_changed_while_it_was_loaded_is_refused(tmp_path: Path) -> None:
+    one = attempt(tmp_path, lambda: None)
+    one.pair.outdated = True
+    with pytest.raises(CompbenchError, match="a source file was changed while 'factored' and 'shapes3d-heavy' were loaded"):
+        one.run()
+    assert Store(tmp_path / "records").paths() == []
 
 
 def test_a_bug_of_ours_is_a_failed_record_with_its_traceback(tmp_path: Path) -> None:
