@@ -340,7 +340,7 @@ class Attempt:
                     self._own.publish(name, self.folder / name, limit=self._most_bytes)
                     self._published[name] = found
                 except (OSError, CompbenchError) as error:
-                    self._not_kept = str(error)
+                    self._not_kept = error.reason if isinstance(error, Unwritable) else str(error)
         self._looked = time.monotonic()
 
     def _kept_checkpoints(self) -> list[Path]:
@@ -417,7 +417,7 @@ def _failing_this_run() -> Iterator[None]:
     try:
         yield
     except Unwritable as error:
-        raise CompbenchError(str(error)) from error
+        raise CompbenchError(error.reason) from error
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from compbench.runner import messages, sandbox
 from compbench.runner.channel import Channel, Closed, Frame, Garbled
 from compbench.runner.messages import Begin, Failed, Finish, Progress, Sample, Samples, parsed, receive
 from compbench.system import devices
-from compbench.system.errors import Cancelled, CompbenchError, Refused
+from compbench.system.errors import Cancelled, CompbenchError, Refused, Unwritable
 from compbench.system.home import Home
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ def explain(error: BaseException) -> Failed:
     """Turn an exception into a message: how the run ended, one line, and the traceback's tail."""
     if isinstance(error, ContestantFailed):
         return error.failed
-    text, ours = " ".join(str(error).split()) or type(error).__name__, isinstance(error, CompbenchError | Cancelled)
+    said, ours = error.reason if isinstance(error, Unwritable) else str(error), isinstance(error, CompbenchError | Cancelled)
+    text = " ".join(said.split()) or type(error).__name__
     return Failed(
         status=_status(error),
         usage=isinstance(error, CompbenchError),

@@ -28,11 +28,20 @@ class CompbenchError(Exception):
 
 
 class Unwritable(CompbenchError):
-    """A file could not be written (a full disk, no permission), so later results cannot be kept either."""
+    """A file could not be written (a full disk, no permission), so later results cannot be kept either.
+
+    `reason` is the message for a record: it has the number of the error, and the file's name without its folder.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
     @classmethod
     def of(cls, path: Path, error: OSError) -> Unwritable:
-        return cls(f"could not write {path}: {error.strerror or error}; nothing was changed.")
+        why = error.strerror or str(error)
+        number = f"[Errno {error.errno}] " if error.errno else ""
+        return cls(f"could not write {path}: {why}; nothing was changed.", f"could not write {path.name}: {number}{why}")
 
 
 class Unreadable(CompbenchError):

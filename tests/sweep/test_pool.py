@@ -1,16 +1,20 @@
+import errno
 import os
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
+from support.sample_records import record
 
 from compbench.api.schemas import RunRequest
 from compbench.cli.sweep import _exit_status
 from compbench.runner.processes import Child, Processes
+from compbench.runner.worker import explain
 from compbench.store.records import Store
 from compbench.sweep import pool
 from compbench.sweep.pool import SweepOptions, cards_of, work_through
+from compbench.system.errors import Unwritable
 
 
 def requests(home: Path, plugin_file: Path) -> list[RunRequest]:
@@ -189,6 +193,12 @@ def test_a_run_that_a_disk_lost_is_tried_again_and_wrong_code_is_not(home: Path,
     (result,) = work_through(asked, SweepOptions(slots=1, retries=1))
     assert result.status == "failed"
     assert len(Store(home / "records").read()[0]) == before + attempts
+
+
+def test_a_run_of_ours_that_a_disk_lost_is_known_by_its_reason_which_names_no_folder(tmp_path: Path) -> None:
+    found = explain(Unwritable.of(tmp_path / "checkpoint.safetensors", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    assert found.reason == "could not write checkpoint.safetensors: [Errno 28] No space left on device"
+    assert pool.is_lost(record(status="failed", more={"reason": found.reason}))
 
 
 @pytest.mark.parametrize(
