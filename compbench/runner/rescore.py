@@ -191,7 +191,7 @@ def _filled(asked: Request) -> Tensor:
 
 
 class _Untrained(Attempt):
-    """An attempt without a fit; on an error no record is written."""
+    """An attempt without a fit; on an error no record is written, and a stop remains a KeyboardInterrupt."""
 
     def __init__(self, request: RunRequest, home: Home, pair: Pair, *, kept: Path | None = None) -> None:
         self.kept = kept
@@ -213,6 +213,8 @@ class _Untrained(Attempt):
         return str(place)
 
     def _record(self, ending: Ending) -> Outcome:
+        if ending.status == "killed":
+            raise KeyboardInterrupt
         if ending.status != "ok":
             raise CompbenchError(ending.reason)
         return super()._record(ending)

@@ -271,6 +271,15 @@ def test_kept_samples_score_as_someones_what_they_scored_as_a_run_s(kept, tmp_pa
     assert {score.name: score.value for score in found.scores} == {score.name: score.value for score in kept.record.scores}
 
 
+def test_ctrl_c_in_score_stays_ctrl_c(kept) -> None:
+    def stopped(stage: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    request = RunRequest(task=TASK, method="theirs", preset="smoke", device="cpu", home=str(kept.path.parents[1]))
+    with pytest.raises(KeyboardInterrupt):
+        rescore.score_samples(request, folder_of(kept) / SAMPLES_FILE, listener=stopped)
+
+
 def test_warming_a_gpu_up_uses_up_no_sample(kept, monkeypatch) -> None:
     class Warmed(referee.CheckedSampler):
         """As on a GPU: before the first request and before every larger one."""
