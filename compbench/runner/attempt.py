@@ -26,7 +26,7 @@ from compbench.runner.compiled_code import KeptCode
 from compbench.runner.fit_cache import SharedFit
 from compbench.runner.messages import Evaluated, Failed, Fit, FitCost, Fitted, M, Message, Open, Opened
 from compbench.runner.processes import Ended, last_line
-from compbench.runner.signals import WORDS, uninterrupted
+from compbench.runner.signals import WORDS, held_back, uninterrupted
 from compbench.store.cell_picture import FILM, film_at
 from compbench.store.lease import Busy, Lease, take
 from compbench.store.records import MAX_PICTURE_BYTES, Store
@@ -115,6 +115,7 @@ class Attempt:
         self.scores: tuple[Score, ...] = ()
         self.curve: tuple[CurvePoint, ...] = ()
         self.artifacts: dict[str, bytes] = {}
+        self._superseded: list[Path] = []  # checkpoints that a record makes useless
         self._published: dict[str, tuple[int, int]] = {}
         self._own = PluginFolder(pair.contestant_folder, "run")
         self._looked = 0.0
@@ -328,8 +329,7 @@ class Attempt:
             if self._own.holds(name):
                 with _failing_this_run():
                     self._own.publish(name, self.folder / name, limit=self._most_bytes)
-        for path in self._kept_checkpoints():
-            path.unlink(missing_ok=True)
+        self._superseded = self._kept_checkpoints()
 
     def _publish_checkpoints(self) -> None:
         """Copy new checkpoints into the run's folder, so that a killed run can be resumed."""
@@ -349,7 +349,7 @@ class Attempt:
 
     def _record(self, ending: Ending) -> Outcome:
         """Write the record; an impossible record becomes that of a failed run."""
-        with uninterrupted():
+        with uninterrupted() if ending.status == "killed" else held_back():
             try:
                 record = judged(self._written_down(ending))
                 check_scores(record)
@@ -360,6 +360,8 @@ class Attempt:
                 why = f"the contestant's self-report is invalid: {str(error)[:500]}"
                 record = self._written_down(Ending("failed", why, self.pair.log()))
             found = self.store.commit(record, self.artifacts if record.status == "ok" else {})
+            for path in self._superseded if found.status == "ok" else ():
+                path.unlink(missing_ok=True)
             return Outcome(found, self.store.path_of(found), reused=False)
 
     def _written_down(self, ending: Ending) -> Record:

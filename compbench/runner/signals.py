@@ -81,8 +81,20 @@ def interrupted_once() -> contextlib.AbstractContextManager[None]:
 
 
 def uninterrupted() -> contextlib.AbstractContextManager[None]:
-    """Ignore the signals while a checkpoint is awaited or a record is written, so that a second Ctrl-C does not lose it."""
+    """Ignore the signals while a stopped run saves a checkpoint and its record, so that a second Ctrl-C does not lose them."""
     return _handled(signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Hold the signals back while a record is written; the first of them takes effect at the end of the block."""
+    noted: list[int] = []
+    try:
+        with _handled(lambda number, frame: noted.append(number)):
+            yield
+    finally:
+        if noted:
+            signal.raise_signal(noted[0])
 
 
 def _listened_to() -> list[signal.Signals]:

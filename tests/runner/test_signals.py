@@ -13,6 +13,7 @@ from compbench.runner.signals import (
     STOPPING_SIGNALS,
     WORDS,
     Stopping,
+    held_back,
     stopped_by_signals,
     terminate_like_ctrl_c,
     unheard_by_children,
@@ -36,6 +37,20 @@ def test_each_signal_ends_a_run_and_a_second_one_loses_no_record(number: signal.
         signal.raise_signal(number)
     with uninterrupted():
         signal.raise_signal(number)
+
+
+@pytest.mark.parametrize("number", STOPPING_SIGNALS)
+def test_a_signal_while_a_record_is_written_ends_the_command_after_that(number: signal.Signals) -> None:
+    written = []
+
+    def write() -> None:
+        with held_back():
+            signal.raise_signal(number)
+            written.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert written == [number]
 
 
 @pytest.mark.parametrize("number", STOPPING_SIGNALS)
