@@ -122,6 +122,7 @@ class Attempt:
         self._most_bytes, self._not_kept = LEAST_BYTES, ""
         self._went_on = False  # the run has checkpoints of an earlier process, whatever the contestant reports
         self._fitted = False
+        self._waited_seconds = 0.0  # for another run's fit
 
     def find(self, expected: RunSpec | None = None) -> Outcome | None:
         """Resolve the request into a spec, and return its finished record, if there is one and `force` is not set."""
@@ -225,7 +226,7 @@ class Attempt:
         start = time.monotonic()
         stops = training_curve.stops(self.spec.budget.train_steps, self.request.curve)
         cost = self._fit(self._open(), stops)
-        fit_seconds = time.monotonic() - start
+        fit_seconds = time.monotonic() - start - self._waited_seconds
         self._fitted = True
         watch.worked()
         found = self._evaluate()
@@ -275,13 +276,16 @@ class Attempt:
                 raise Ended("timeout", "the run waited for another run's fit until its time limit")
 
         place = SharedFit(self.home, opened.fit, scope_of(self.request, self.registry, self.spec.device_class), waiting)
+        asked = time.monotonic()
         with place.lock:
+            self._waited_seconds = time.monotonic() - asked
             cost, start = place.cost(), time.monotonic()
             fitted = self.pair.ask(Fit(shared=str(place.path) if cost else "", cost=cost), Fitted)
             if fitted.shared:
                 return cost
             made = fitted.cost.model_copy(update={"seconds": time.monotonic() - start})
-            place.keep(self._own, made, limit=self._most_bytes)
+            if not self._went_on:  # an earlier process paid for a part of the fit
+                place.keep(self._own, made, limit=self._most_bytes)
         return None
 
     def _evaluate(self) -> Evaluated:

@@ -2,7 +2,8 @@
 
 The first run that needs the model fits it.  The other runs, of any method of the same distribution whose `shared_fit` returns
 the same value, load its weights and are charged what the fit cost.  On a CPU the scores equal those of a separate fit, bit
-for bit.  Only the parent writes here: a contestant states what its fit depends on and leaves the weights in its folder.
+for bit; the number of threads and the version of torch are the same.  Only the parent writes here: a contestant states what its
+fit depends on and leaves the weights in its folder.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 
 from compbench.api.interfaces import Budget, Task
 from compbench.api.schemas import Frozen, RunRequest
+from compbench.registry.meaning import CPU
 from compbench.runner.messages import FitCost, Open
 from compbench.store.counts import FIT, fit_excess
 from compbench.system.errors import CompbenchError
@@ -72,8 +74,12 @@ class SharedFit:
 def facts_of_fit(
     own: dict[str, Json], *, request: RunRequest, task: Task, budget: Budget, order: Open, device_class: str
 ) -> dict[str, Json]:
-    """Everything that a fit depends on, as JSON."""
+    """Everything that a fit depends on, as JSON; called in the contestant's process."""
+    import torch  # the parent imports this module and no torch
+
     return {
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads() if device_class == CPU else 0,
         "own": own,
         "task": [task.name, task.version, task.settings.model_dump(mode="json")],
         "budget": budget.model_dump(mode="json", exclude=set(SAMPLING)),

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.sample_records import record
 
 from compbench.api.interfaces import Source
-from compbench.api.schemas import Record, RunRequest, RunSpec
+from compbench.api.schemas import Profile, Record, RunRequest, RunSpec
 from compbench.registry.checkout import scope_of
 from compbench.registry.meaning import code_of
 from compbench.registry.registry import Registry
+from compbench.runner import attempt as attempt_module
 from compbench.runner.attempt import Attempt
 from compbench.runner.audit import Watch
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.runner.fit_cache import SharedFit
-from compbench.runner.messages import ContestantDescribed, Fit, M, Message, Opened, Prepared, RefereeDescribed
+from compbench.runner.messages import (
+    ContestantDescribed,
+    Evaluated,
+    Fit,
+    FitCost,
+    Fitted,
+    M,
+    Measured,
+    Message,
+    Opened,
+    Prepared,
+    RefereeDescribed,
+)
 from compbench.runner.processes import Ended
 from compbench.store.lease import BEAT_SECONDS, Lease, Lost, take
 from compbench.store.records import Store, Taken
@@ -134,9 +149,29 @@ class Played:
         return ""
 
 
+class PlayedToTheEnd(Played):
+    """The two sides of a run that goes well."""
+
+    def ask(self, order: Message, kind: type[M]) -> M:
+        self.alarm()
+        answers = (
+            Prepared(),
+            Opened(fit=self.fit),
+            Fitted(cost=FitCost(counts={"optimiser_steps": 1.0})),
+            Evaluated(scores=record().scores, stages=(), referee_memory_bytes=None),
+            Measured(profile={}, facts={}),
+        )
+        return next(answer for answer in answers if isinstance(answer, kind))
+
+
 def attempt(home: Path, during: Callable[[], None]) -> Attempt:
     asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(home))
     return Attempt(asked, Home(home), Played(home / "scratch", during))
+
+
+def sound(home: Path, *, resume: bool = False) -> Attempt:
+    asked = RunRequest(task="shapes3d-heavy", method="factored", home=str(home))
+    return Attempt(asked, Home(home), PlayedToTheEnd(home / "scratch", lambda: None), resume=resume)
 
 
 def test_a_run_that_another_machine_took_over_writes_no_record(tmp_path: Path) -> None:
@@ -222,6 +257,65 @@ def test_the_time_limit_holds_while_another_run_makes_the_fit(tmp_path: Path) ->
     with other.lock:
         found = one.run().record
     assert (found.status, found.reason) == ("timeout", "the run waited for another run's fit until its time limit")
+
+
+def test_the_wait_for_another_run_s_fit_is_no_part_of_the_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seen = [0.0], []
+
+    @contextlib.contextmanager
+    def waited(path: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
+        clock[0] += 1000.0
+        yield
+
+    def profile(*_: object, fit_seconds: float, **__: object) -> Profile:
+        seen.append(fit_seconds)
+        return Profile()
+
+    monkeypatch.setattr(attempt_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(attempt_module, "profile_of", profile)
+    monkeypatch.setattr("compbench.runner.fit_cache.held", waited)
+    one = sound(tmp_path)
+    one.pair.fit = {"a": 1}
+    assert one.run().record.status == "ok"
+    assert seen == [0.0]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_fit_of_which_an_earlier_process_did_a_part_is_not_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume: bool
+) -> None:
+    kept = []
+    monkeypatch.setattr(SharedFit, "keep", lambda *given, **options: kept.append(given))
+    checkpoint(tmp_path)
+    one = sound(tmp_path, resume=resume)
+    one.pair.fit = {"a": 1}
+    assert one.run().record.resumed is resume
+    assert len(kept) == (not resume)
+
+
+def checkpoint(home: Path) -> Path:
+    """A checkpoint that an earlier process of the run left."""
+    path = home / "runs" / ours().identity / "checkpoint.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"steps")
+    return path
+
+
+def test_a_checkpoint_is_deleted_once_its_record_is_written_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = checkpoint(tmp_path)
+
+    def full(*_: object) -> Record:
+        raise Unwritable("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "commit", full)
+        with pytest.raises(Unwritable):
+            sound(tmp_path, resume=True).run()
+    assert path.exists()
+    assert sound(tmp_path, resume=True).run().record.status == "ok"
+    assert not path.exists()
 
 
 def test_a_run_removes_the_parts_of_checkpoints_that_a_killed_one_left(tmp_path: Path) -> None:
