@@ -384,6 +384,7 @@ class _Array:
             if not self._silence:
                 LOG.warning("SLURM does not answer (%s); members keep running, and this process keeps waiting", error)
             self._silence = str(error)
+            self._missing = {}  # a member is gone only if two looks in a row miss it
             return
         names = [self.facts.member(number) for number in range(len(self.facts.shares))]
         self._missing = {name: self._missing.get(name, now) for name in names if name not in states}

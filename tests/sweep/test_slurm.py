@@ -384,6 +384,23 @@ def test_an_array_is_ended_once_too_many_runs_of_all_its_members_failed(tmp_path
     assert "2 runs" in found[2].reason
 
 
+def test_a_member_that_one_look_missed_has_not_ended_if_slurm_then_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array, clock, answers = array_of(tmp_path, monkeypatch), [0.0], iter([{}, None, None])
+
+    def queued(job: str) -> dict[str, State]:
+        if (answer := next(answers)) is None:
+            raise Silent("squeue did not answer")
+        return answer
+
+    monkeypatch.setattr(scheduler, "queued", queued)
+    monkeypatch.setattr(slurm, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for _ in range(3):
+        assert not array.all_done()
+        clock[0] += 1000.0
+
+
 def test_a_silent_controller_is_said_once_and_a_cancel_that_failed_says_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
