@@ -24,15 +24,16 @@ SECONDS = 30.0
 """Longest wait for git in seconds; git answers in milliseconds, but a hanging file system must not delay a run."""
 
 
-def checkout_of(file: Path) -> Checkout:
+def checkout_of(file: Path, root: Path | None = None) -> Checkout:
     """The commit of the repository that a source file belongs to; empty if it is in none, or is ignored there.
 
-    Clean means that no file below the source file's folder differs from the commit or is new; edits elsewhere in the repository
-    do not count, because they do not change this code.
+    Clean means that no file below `root` (the folder of the file's package, else the file's folder) differs from the commit or is
+    new; edits elsewhere in the repository do not count, because they do not change this code.
     """
     if _lines(file.parent, "check-ignore", "--", file.name):
         return Checkout()  # for example in an environment inside of a repository
-    lines = _lines(file.parent, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
+    folder = root if root is not None and root.is_dir() else file.parent
+    lines = _lines(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", ".")
     commit = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "")
     if not commit or commit.startswith("("):  # "(initial)" means that nothing was committed yet
         return Checkout()
@@ -46,8 +47,8 @@ def origin_of(request: RunRequest, registry: Registry, metrics: Iterable[str], d
         CompbenchError: a source file cannot be read or parsed.
     """
     code = code_of(registry, method=request.method, task=request.task, metrics=metrics, device_class=device_class)
-    file = registry.entry("methods", request.method).file
-    own, plugin = checkout_of(Path(compbench.__file__)), checkout_of(file) if file else Checkout()
+    entry = registry.entry("methods", request.method)
+    own, plugin = checkout_of(Path(compbench.__file__)), checkout_of(entry.file, entry.root) if entry.file else Checkout()
     return code.digest, Code(parts=code.parts, compbench=own, plugin=plugin)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from compbench.api.schemas import Checkout
 from compbench.registry.checkout import checkout_of
+from compbench.registry.registry import Entry
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -39,6 +40,31 @@ def test_an_edit_or_a_new_file_beside_is_not_clean(repository: Path) -> None:
     (repository / "package" / "new.py").unlink()
     own.write_text("x = 2\n")
     assert checkout_of(own) == Checkout(commit=git(repository, "rev-parse", "HEAD"), clean=False)
+
+
+def test_an_edit_elsewhere_in_the_package_of_a_method_is_not_clean(repository: Path) -> None:
+    (repository / "package" / "methods").mkdir()
+    own = repository / "package" / "methods" / "own.py"
+    own.write_text("from package.mine import x\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "own")
+    entry = Entry("methods", "own", "package", "1", "package.methods.own", own, "")
+    assert checkout_of(own, entry.root).clean
+    (repository / "package" / "mine.py").write_text("x = 2\n")
+    assert checkout_of(own, entry.root).clean is False
+
+
+@pytest.mark.parametrize(
+    ("module", "file", "root"),
+    [
+        ("a.b.c", "a/b/c.py", "a"),
+        ("a.b", "a/b/__init__.py", "a"),
+        ("a", "a/__init__.py", "a"),
+        ("a", "a.py", "a.py"),
+    ],
+)
+def test_the_root_of_an_entry_is_its_package_or_its_file(module: str, file: str, root: str) -> None:
+    assert Entry("methods", "m", "d", "1", module, Path("/site", file), "").root == Path("/site", root)
 
 
 def test_outside_of_a_repository_or_ignored_there_nothing_is_known(
