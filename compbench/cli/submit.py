@@ -70,7 +70,9 @@ def matching(store: Store, text: str) -> list[Path]:
 
 @click.command()
 @click.argument("record", shell_complete=completion.records())
-@click.option("--tolerance", default=0.05, show_default=True, type=Finite(0, 1), help="Relative tolerance of each score.")
+@click.option(
+    "--tolerance", default=verification.RELATIVE, show_default=True, type=Finite(0, 1), help="Relative tolerance of each score."
+)
 @click.option(
     "--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes as many as the record's run had."
 )
@@ -83,7 +85,9 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
     compbench reproduce shapes3d-heavy.factored.quick.s0
 
     The run uses fresh processes and caches, and judges are trained again.  It uses today's code and prints which parts of
-    it differ from the record's.  Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage, 130 stopped.
+    it differ from the record's.  With a --tolerance above the default, no level is written.
+
+    Exit status: 0 reproduced, 1 not reproduced, 2 wrong usage, 130 stopped.
     """
     terminate_like_ctrl_c()
     home = Home.of_user()
@@ -107,6 +111,10 @@ def reproduce(record: str, tolerance: float, threads: int, plugins: tuple[Path, 
         for line in machine_differences([found.record], [found.again]):
             click.echo(line, err=True)
         sys.exit(1)
+    if tolerance > verification.RELATIVE:
+        click.echo(f"reproduced within {tolerance:g}; {code}")
+        click.echo(f"no level is written, because that needs a --tolerance of at most {verification.RELATIVE:g}")
+        return
     folder = verification.beside(path.parent)
     written = verification.raise_level(
         path,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from compbench.api.interfaces import Score
 from compbench.api.schemas import Record, RunRequest, RunSpec
 from compbench.registry.checkout import registry_of
 from compbench.registry.meaning import Code, differing_from
@@ -17,15 +15,10 @@ from compbench.runner.audit import Listener
 from compbench.runner.one_run import run
 from compbench.store.judges import IN_FEATURES, OTHER, can_be_one
 from compbench.store.records import read_result
-from compbench.store.verification import ScorePair
+from compbench.store.verification import RELATIVE, ScorePair, tolerated
 from compbench.system.devices import num_cores
 from compbench.system.errors import CompbenchError
 from compbench.system.home import Home, scratch_folder
-
-RELATIVE = 0.05
-"""Default tolerance, relative to a score or its noise floor, whichever is larger."""
-NUM_ERRORS = 3.0
-"""An accuracy may differ by this many standard errors of a share of n samples."""
 
 
 class Reproduction(NamedTuple):
@@ -126,19 +119,6 @@ def compare(record: Record, again: Record, *, margin: Callable[[str], float], to
             allowed = tolerated(score, margin(score.metric), tolerance)
             compared.append(ScorePair(name=score.name, submitted=score.value, found=other, tolerance=allowed))
     return Reproduction(record, again, tuple(compared), missing)
-
-
-def tolerated(score: Score, margin: float, relative: float) -> float:
-    """The largest difference that counts as the same score.
-
-    max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on another
-    machine the last bits differ, so a sample near the judge's decision boundary may be classified differently.
-    """
-    value = score.value or 0.0
-    allowed = max(margin, relative * abs(value), relative * abs(score.floor or 0.0))
-    if score.ceiling is not None and 0 <= value <= 1 and score.n:
-        allowed += NUM_ERRORS * math.sqrt(value * (1 - value) / score.n)
-    return allowed
 
 
 def margin_of(registry: Registry, metric: str) -> float:

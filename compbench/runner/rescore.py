@@ -40,9 +40,10 @@ from compbench.runner.messages import (
     RefereeDescribed,
 )
 from compbench.runner.one_run import ProcessPair, processes_of
-from compbench.runner.reproduce import RELATIVE, compare, margin_of, request_of
+from compbench.runner.reproduce import compare, margin_of, request_of
 from compbench.store.records import read_result
 from compbench.store.samples import SAMPLES_FILE, Recorder, read_pool, write_pool
+from compbench.store.verification import RELATIVE
 from compbench.system.errors import CompbenchError
 from compbench.system.files import Json, file_sha256, publish
 from compbench.system.home import Home, scratch_folder

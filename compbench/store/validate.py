@@ -145,7 +145,7 @@ def check_known(record: Record) -> None:
     if task is not None and record.spec.task_version > task.version:
         raise CompbenchError(f"has version {record.spec.task_version} of '{task.name}', which is at {task.version} here: update.")
     for score in record.scores:
-        metric = _shipped_metric(score.metric)
+        metric = shipped_metric(score.metric)
         if metric is None:
             continue
         if score.metric_version > metric.version:
@@ -201,7 +201,7 @@ def _shipped_task(name: str) -> Task | None:
 
 
 @cache
-def _shipped_metric(name: str) -> Metric | None:
+def shipped_metric(name: str) -> Metric | None:
     """The metric of this name if it is compbench's own, else None."""
     entry = _shipped("metrics", name)
     found: Metric | None = None if entry is None else _registry().attempt(entry).value

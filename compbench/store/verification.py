@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from compbench.api.interfaces import Score
 from compbench.api.schemas import Environment, Frozen, Record
 from compbench.store.records import Problem, read_all
+from compbench.store.validate import shipped_metric
 from compbench.system.errors import CompbenchError
 from compbench.system.files import file_sha256, read_json, write_atomically
 
+RELATIVE = 0.05
+"""Tolerance of a level, relative to a score or its noise floor, whichever is larger."""
+NUM_ERRORS = 3.0
+"""An accuracy may differ by this many standard errors of a share of n samples."""
 LEVEL_FORMAT = 1
 MAX_LEVEL_BYTES = 2**18
 LevelName = Literal["self-reported", "reproduced"]
@@ -67,6 +74,19 @@ class Verification(NamedTuple):
 
     level: LevelName = "self-reported"
     training_data: TrainingData = "undeclared"
+
+
+def tolerated(score: Score, margin: float, relative: float) -> float:
+    """The largest difference that counts as the same score.
+
+    max(margin, r |value|, r |floor|), and for a share p of n samples (a score with a ceiling) + 3 sqrt(p (1 - p) / n): on another
+    machine the last bits differ, so a sample near the judge's decision boundary may be classified differently.
+    """
+    value = score.value or 0.0
+    allowed = max(margin, relative * abs(value), relative * abs(score.floor or 0.0))
+    if score.ceiling is not None and 0 <= value <= 1 and score.n:
+        allowed += NUM_ERRORS * math.sqrt(value * (1 - value) / score.n)
+    return allowed
 
 
 def beside(records: Path) -> Path:
@@ -139,14 +159,21 @@ def _check(level: Level, path: Path, known: Mapping[str, Record], store: Path) -
         raise CompbenchError("refers to other bytes than the record's.")
     if level.level != "reproduced":
         return
-    values = {score.name: score.value for score in record.scores}
+    scores = {score.name: score for score in record.scores}
     primary = {score.name for score in record.scores if score.primary}
     compared = {entry.name for entry in level.compared}
     if record.status != "ok" or not primary <= compared:
         raise CompbenchError("reproduces no primary score.")
     for entry in level.compared:
-        if values.get(entry.name) != entry.submitted or not entry.agrees:
+        score = scores.get(entry.name)
+        if score is None or score.value != entry.submitted or not entry.agrees:
             raise CompbenchError(f"does not reproduce the record's {entry.name}.")
+        metric = shipped_metric(score.metric)
+        most = math.inf if metric is None else tolerated(score, metric.margin, RELATIVE)
+        if entry.tolerance > most * (1 + 1e-9):  # the last bits of a sum may differ
+            raise CompbenchError(
+                f"allows {entry.name} to differ by {entry.tolerance:.3g}; at most {most:.3g} counts as the same."
+            )
 
 
 def _hash(path: Path) -> str:

@@ -48,6 +48,15 @@ def test_other_code_is_run_and_its_differing_parts_are_said(again, tmp_path: Pat
     assert '"flow"' in level.read_text()
 
 
+def test_a_larger_tolerance_raises_no_level(again, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    path = Store(tmp_path / "records").write(made("a" * 64, **PARTS))
+    done = CliRunner().invoke(main, ["reproduce", str(path), "--quiet", "--tolerance", "0.5"])
+    assert done.exit_code == 0, done.output
+    assert "no level is written" in done.output
+    assert not (tmp_path / "levels").exists()
+
+
 def test_the_record_s_threads_are_taken_where_the_machine_has_them(again, tmp_path: Path) -> None:
     path = Store(tmp_path / "records").write(made("a" * 64, **PARTS))
     reproduce(path, Home(tmp_path))

@@ -10,9 +10,10 @@ from compbench.api.schemas import Checkout, Code, Environment, Plugin, Record
 from compbench.cli.main import main
 from compbench.registry.meaning import code_of
 from compbench.registry.registry import Registry
-from compbench.runner.reproduce import compare, request_of, tolerated
+from compbench.runner.reproduce import compare, request_of
 from compbench.store.records import Store
 from compbench.store.submission import checked, gathered, lay_out, with_other_attempts
+from compbench.store.verification import tolerated
 from compbench.system.errors import CompbenchError
 
 REGISTRY = Registry()

@@ -64,6 +64,7 @@ def test_a_declaration_is_never_overwritten(stored) -> None:
         ({"submitted": 0.9, "found": 0.9}, "does not reproduce the record's heldout_accuracy"),
         ({"found": 0.9}, "does not reproduce the record's heldout_accuracy"),
         ({"name": "heldout_fid"}, "reproduces no primary score"),
+        ({"found": 0.9, "tolerance": 0.9}, "allows heldout_accuracy to differ by 0.9; at most "),
     ],
 )
 def test_a_reproduction_that_contradicts_its_record_says_nothing(stored, change: dict, reason: str) -> None:
