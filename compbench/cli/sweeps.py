@@ -61,6 +61,9 @@ def cancel(names: tuple[str, ...], everything: bool) -> None:
     unknown = [name for name in names if name not in found and name not in workers]
     if unknown:
         raise CompbenchError(f"nothing under way is called {unknown[0]}; `compbench sweep status` shows what there is.")
+    if everything and workers and not found and not any(one.here for one in workers.values()):
+        elsewhere = ", ".join(f"{one.holder.pid} on {one.holder.host}" for one in workers.values())
+        raise CompbenchError(f"nothing was asked to stop: all processes are elsewhere ({elsewhere}); type there: kill PROCESS")
     failed = False
     for name in names or (*found, *(name for name, one in workers.items() if one.here)):
         try:

@@ -18,6 +18,11 @@ from typing import NamedTuple
 
 from filelock import LeaseSettingsMismatch, SoftFileLease, Timeout
 
+try:
+    from filelock._identity import host_name, owner_is_stale
+except ImportError:  # an older filelock writes plain host names and no start of a process
+    host_name, owner_is_stale = socket.gethostname, None  # type: ignore[assignment]
+
 from compbench.system.errors import CompbenchError, Unwritable
 from compbench.system.files import read_limited
 
@@ -41,10 +46,30 @@ class Busy(CompbenchError):
 
 
 class Holder(NamedTuple):
-    """The process that holds a lease."""
+    """The process that holds a lease; `start` says when it began, where filelock writes that ("" elsewhere).
+
+    A host's name includes the namespace of process numbers, if that is not the machine's own (a container).
+    """
 
     host: str
     pid: int
+    start: str = ""
+
+    @property
+    def here(self) -> bool:
+        """Whether its process number counts for this process too."""
+        return self.host == host_name()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a process of this machine still runs; by now its number may belong to another one."""
+        if owner_is_stale is not None and self.start.isdecimal():
+            return not owner_is_stale(self.pid, self.host, int(self.start))
+        try:
+            own = Path("/proc", str(self.pid))
+            return b"python" in (own / "cmdline").read_bytes() or b"compbench" in (own / "comm").read_bytes()
+        except OSError:
+            return False
 
 
 class Lost(Busy):
@@ -99,7 +124,7 @@ def take(
         """Whether the holder still refreshes; a dead holder on this machine would have been replaced at once."""
         alarm()
         refreshed, host = _refreshed(path), _facts(path).get("host")
-        return refreshed is not None and host is not None and (refreshed != first or host == socket.gethostname())
+        return refreshed is not None and host is not None and (refreshed != first or host == host_name())
 
     return Lease(path, lives, beat=beat, dead=dead)
 
@@ -115,7 +140,7 @@ def holders(folder: Path) -> list[Holder]:
     for path in sorted(folder.glob("*.lease")):
         facts = _facts(path)
         if facts.get("pid", "").isdecimal() and "host" in facts:
-            found.append(Holder(facts["host"], int(facts["pid"])))
+            found.append(Holder(facts["host"], int(facts["pid"]), facts.get("start", "")))
     return found
 
 

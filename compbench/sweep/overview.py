@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -70,12 +69,8 @@ def worker_views(home: Home) -> list[WorkerView]:
     counts: dict[Holder, int] = defaultdict(int)
     for holder in holders(home.leases):
         counts[holder] += 1
-    here = socket.gethostname()
-    return [
-        WorkerView(holder, runs, holder.host == here)
-        for holder, runs in sorted(counts.items())
-        if holder.host != here or _is_alive(holder.pid)
-    ]
+    there = [(holder, runs) for holder, runs in sorted(counts.items()) if not holder.here or holder.is_alive]
+    return [WorkerView(holder, runs, holder.here) for holder, runs in there]
 
 
 def cancel_array(view: ArrayView) -> None:
@@ -90,16 +85,10 @@ def stop_worker(view: WorkerView) -> None:
     """Ask a process on this machine to stop: its runs leave checkpoints.  Raises CompbenchError if it cannot be signalled."""
     if not view.here:
         raise CompbenchError(f"process {view.holder.pid} is on {view.holder.host}; type there: kill {view.holder.pid}")
+    if not view.holder.is_alive:
+        return
     with contextlib.suppress(ProcessLookupError):
         try:
             os.kill(view.holder.pid, signal.SIGTERM)
         except PermissionError as error:
             raise CompbenchError(f"process {view.holder.pid} is another user's: {error}.") from error
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine exists and runs Python, because its number may belong to another program by now."""
-    try:
-        return b"python" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"compbench" in Path(f"/proc/{pid}/comm").read_bytes()
-    except OSError:
-        return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,8 @@ from compbench.api.executor import RunResult
 from compbench.cli.main import main
 from compbench.store.lease import take
 from compbench.sweep.ledger import ArrayFacts, ledger_of, tell
+from compbench.sweep.overview import stop_worker, worker_views
+from compbench.system.home import Home
 
 HOLD = """
 import sys, time
@@ -73,6 +77,36 @@ def test_a_process_with_runs_under_way_is_shown_and_stopped(home: Path) -> None:
     holder.communicate(timeout=30)
     assert holder.returncode < 0
     assert json.loads(said("status", "--json"))["processes"] == []  # its lease file is still there
+
+
+def test_a_container_s_own_process_is_here_and_alive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("filelock._identity._host.socket.gethostname", lambda: "vm?")  # filelock writes it otherwise
+    held = take(home / "leases" / "one.lease")
+    (view,) = worker_views(Home(home))
+    held.release()
+    assert view.here
+    assert view.holder.host == "vm?3f"
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_is_not_stopped(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = take(home / "leases" / "one.lease")
+    (view,) = worker_views(Home(home))
+    held.release()
+    sent: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    stop_worker(view._replace(holder=view.holder._replace(start=str(int(view.holder.start) + 1))))
+    assert signal.SIGTERM not in sent
+
+
+def test_cancel_all_that_reaches_nothing_is_an_error(home: Path, tmp_path: Path) -> None:
+    shutil.rmtree(home / "slurm")
+    held = take(home / "leases" / "one.lease")
+    text = held.path.read_text().replace(f"host={os.uname().nodename}", "host=node9")
+    held.release()
+    held.path.write_text(text)
+    result = CliRunner().invoke(main, ["sweep", "cancel", "--all"])
+    assert result.exit_code == 2
+    assert f"all processes are elsewhere ({os.getpid()} on node9)" in result.output
 
 
 def test_cancel_names_what_it_cannot_end(home: Path) -> None:
