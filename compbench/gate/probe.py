@@ -116,15 +116,16 @@ class Subject:
         """A model after `steps` optimiser steps, with its extension if the task has one."""
         budget = self.budget.model_copy(update={"train_steps": steps, "extend_steps": min(steps, self.budget.extend_steps)})
         problem = replace(self.problem, budget=budget, federation=self.problem.federation.unmetered())
-        model = self.method.fit(self.settings, problem, self._context("fit", progress, cancelled))
-        if self.problem.extension is None:
-            return model
-        extension = self.problem.extension
-        larger = replace(extension.problem, budget=budget)
-        context = self._context("extend", progress, cancelled)
-        if self.method.extend is None:
-            return self.method.fit(self.settings, larger, context)
-        return self.method.extend(self.settings, model, extension.factor, larger, context)
+        with self._arithmetic():
+            model = self.method.fit(self.settings, problem, self._context("fit", progress, cancelled))
+            if self.problem.extension is None:
+                return model
+            extension = self.problem.extension
+            larger = replace(extension.problem, budget=budget)
+            context = self._context("extend", progress, cancelled)
+            if self.method.extend is None:
+                return self.method.fit(self.settings, larger, context)
+            return self.method.extend(self.settings, model, extension.factor, larger, context)
 
     def request(self, rows: int) -> Request:
         """`rows` combinations, spread over the lattice, and noise; the same for base and head."""
@@ -137,8 +138,16 @@ class Subject:
         return request
 
     def sample(self, model: object, request: Request) -> Tensor:
-        samples: Tensor = self.method.sample(self.settings, model, request, self._context("sample"))
+        with self._arithmetic():
+            samples: Tensor = self.method.sample(self.settings, model, request, self._context("sample"))
         return samples
+
+    def _arithmetic(self) -> contextlib.AbstractContextManager[object]:
+        """The context in which a run of this compbench computes; one without it computed as torch does."""
+        with contextlib.suppress(ModuleNotFoundError, AttributeError):
+            found: contextlib.AbstractContextManager[object] = ours("bf16").arithmetic(self.device, self.precision)
+            return found
+        return contextlib.nullcontext()
 
     @property
     def final(self) -> Problem:
