@@ -9,6 +9,7 @@ then, in each function, local names that nothing reads any more, with the statem
     return Task(summary=f"{words} in the plane", notes=notes, ...)
 
 Only statements that clearly compute nothing are removed: a statement with a call stays, except `LIST_METHODS` and `QUESTIONS`.
+One that adds to a name stays if the name may stand for another object, which it changes: `names = self.names; names += ["a"]`.
 """
 
 from __future__ import annotations
@@ -115,9 +116,14 @@ def _last_name(function: ast.expr) -> str:
 def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """Local names that only removable statements build, and that no other statement reads or sets."""
     stored, added = Counter[str](), Counter[str]()
+    grown, aliases = set[str](), set[str]()
     for statement in _statements(function.body):
         if name := _built(statement):
             (added if isinstance(statement, ast.Expr) else stored)[name] += 1
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                aliases |= set() if _is_new(statement.value) else {name}
+            else:
+                grown.add(name)
     if not stored:
         return set()
     everything = walk(*function.body)
@@ -125,6 +131,7 @@ def _unread(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     writes = Counter(node.id for node in everything if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load))
     taken = {arg.arg for arg in walk(function.args) if isinstance(arg, ast.arg)}
     taken |= {name for node in everything if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    taken |= grown & aliases
     return {name for name in stored if name not in taken and writes[name] == stored[name] and reads[name] == added[name]}
 
 
@@ -153,6 +160,13 @@ def _built(statement: ast.stmt) -> str:
     else:
         return ""
     return target.id if isinstance(target, ast.Name) and _is_plain(value) else ""
+
+
+def _is_new(value: ast.expr | None) -> bool:
+    """Whether an expression makes an object that nothing else refers to: a literal, or a choice of literals."""
+    if isinstance(value, ast.IfExp):
+        return _is_new(value.body) and _is_new(value.orelse)
+    return isinstance(value, ast.Constant | ast.JoinedStr | ast.Tuple | ast.List | ast.Dict)
 
 
 def _is_plain(value: ast.expr) -> bool:

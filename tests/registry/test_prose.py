@@ -53,6 +53,8 @@ def test_words_that_are_built_first_count_for_nothing(before: str) -> None:
     [
         "where = 'near'; notes = said(far)",  # a call may do anything
         "where = 'near'; notes = ['one']; settings.size = notes",
+        "where = 'near'; notes = settings.silos; notes += ['one']",
+        "where = 'near'; notes = settings.silos if far else []\n    notes.append('one')",
         "where = 'near'; notes = ['one']\n    for note in notes: print(note)",
         "where = 'near'; notes = [draw() for _ in range(9)]",
         "where = notes = 'near'",
