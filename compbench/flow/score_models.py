@@ -8,6 +8,7 @@ factors, whole conditions and everything in between (`masking`), and is composed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -27,7 +28,7 @@ from compbench.flow.path import (
     LinearPath,
     VariancePreservingPath,
 )
-from compbench.flow.smc import Composed, ComposedScore, Drawn, Settings, Trace, chunk, draw, given, mean_trace, pick
+from compbench.flow.smc import ComposedScore, Drawn, Settings, Trace, chunk, draw, given, mean_trace, pick
 from compbench.flow.solver import Known
 from compbench.flow.swarms import Step, StepCount, beside, follow, levels, start_swarm, steps_of
 from compbench.flow.train import flow_matching_loss, train
@@ -214,7 +215,7 @@ def compositions(
             for rows in alike.split(size):
                 weighted = [member for member in compose(request.condition[rows], base) if member.weight]
                 if isinstance(model, NoiseNet):
-                    members = _autocast(scores.of_noise_net(model, path, weighted), ctx)
+                    members = _computed(scores.of_noise_net(model, path, weighted), ctx.autocast)
                 else:
                     members = scores.of_oracle(model.oracle, path, weighted)
                 yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1), True, around_base=True)
@@ -224,7 +225,7 @@ def compositions(
     for alike in scores.like_conditions(request.condition) if base else everyone:
         for rows in alike.split(size):
             members, few = (
-                _autocast(scores.of_velocity_net(model, compose(request.condition[some], base)), ctx)
+                _computed(scores.of_velocity_net(model, compose(request.condition[some], base)), ctx.autocast)
                 for some in (rows, rows[:MOST_PILOTS])
             )
             own = known and Known(known.values[rows], known.mask[rows])
@@ -334,18 +335,17 @@ def num_members(problem: Problem) -> int:
     return len(problem.space) + 1
 
 
-def _autocast(members: scores.Members, ctx: Context) -> scores.Members:
-    """Members whose networks run in the context's precision."""
+def _computed(members: scores.Members, precision: Callable[[], AbstractContextManager[object]]) -> scores.Members:
+    """Members whose networks run in a precision; S and its gap are sums of their scores in fp32.
 
-    def under_autocast(x: Tensor, t: float) -> Tensor:
-        with ctx.autocast():
-            return members.scores(x, t)
+    Under autocast the sums would be bf16, and in high dimension their rounding would be larger than an acceptance's log ratio.
+    """
 
-    def composed(x: Tensor, t: float) -> Composed:
-        with ctx.autocast():
-            return members.composed(x, t)
+    def within(x: Tensor, t: float) -> Tensor:
+        with precision():
+            return members.scores(x, t).float()
 
-    return members._replace(scores=under_autocast, composed=composed)
+    return members._replace(scores=within, composed=scores.of_members(within, members.weights))
 
 
 def on_device(generator: Generator, device: torch.device) -> Generator:

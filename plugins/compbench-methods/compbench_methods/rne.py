@@ -6,6 +6,8 @@ rne-oracle  RNE's particles on the task's analytic scores, weighted by the exact
 Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps are those of fkc, but a step draws
 from the kernel between two noise levels instead of taking an Euler-Maruyama step.
 
+Up to version 2, rne also summed its members' scores in bf16 if the networks ran in bf16.
+
 Theirs: the last step draws from the kernel, too.
 Ours: with velocity networks the last step ends at the kernel's mean, as in naive-sde, fkc, driftlite and superdiff; its weight
 does not depend on the draw.  In the plane, with noise networks and oracles, the draw remains.
@@ -59,6 +61,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="rne", settings=Settings, version=2, **learned),
+        both(name="rne", settings=Settings, version=3, **learned),
         both(name="rne-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
     )

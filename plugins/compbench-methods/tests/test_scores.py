@@ -1,6 +1,7 @@
 """naive-ode, naive-sde and fkc: what they sample, on a task with a base and on one without."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -163,6 +164,28 @@ class OnePoint(nn.Module):
 
     def stacked(self, x_t: torch.Tensor, t: torch.Tensor, conditions: torch.Tensor) -> torch.Tensor:
         return ((0.5 - x_t) / (1 - t)[:, None]).expand(len(conditions), *x_t.shape)
+
+
+class Normals(OnePoint):
+    """The velocity of N(mean, 0.5^2) in each entry; the means are 0.2 times the sum of the condition, in which NULL is -1."""
+
+    def stacked(self, x_t: torch.Tensor, t: torch.Tensor, conditions: torch.Tensor) -> torch.Tensor:
+        t, mean = t.view(-1, 1), 0.2 * conditions.sum(-1, keepdim=True)
+        rate = (t * 0.25 - (1 - t)) / (t**2 * 0.25 + (1 - t) ** 2)
+        return mean + rate * (x_t - t * mean)
+
+
+def test_chains_in_many_dimensions_accept_as_much_with_networks_in_bf16() -> None:
+    """This network is the same in each precision, so only the sums over members could be rounded."""
+    found, rates = METHODS["mcmc"], []
+    noise = torch.randn(4, 12_288, generator=torch.Generator().manual_seed(1))
+    for precision in ("fp32", "bf16"):
+        ctx = replace(context(), precision=precision)
+        settings = found.settings(num_levels=6, num_inner=2, line_points=2, step_size=0.2)
+        found.sample(settings, Normals(), Request(torch.ones(4, 2, dtype=torch.long), noise), ctx)
+        rates.append(torch.tensor(ctx.notes["acceptance"]))
+    assert rates[0].mean() > 0.7
+    assert torch.equal(*rates)
 
 
 @pytest.mark.parametrize("name", [name for name in LEARNED if name != "mcmc"])
