@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from compbench.flow.path import GaussianPath
 from compbench.flow.resampling import ess, positions, resample, temper
-from compbench.flow.smc import Swarm, Trace
+from compbench.flow.smc import RESOLUTION, Swarm, Trace
 from compbench.flow.solver import Known
 from compbench.system.errors import CompbenchError
 
@@ -80,6 +80,8 @@ def follow(
 ) -> tuple[Swarm, Trace]:
     """Take all steps; resample a swarm, by systematic positions, where ESS < `resample_below` K.
 
+    Tempered weights end at ESS = `ess_floor` K up to rounding, so there an ESS of `resample_below` K counts as below it.
+
     Args:
         swarm: the initial swarm.
         step: one step of all swarms.
@@ -92,6 +94,7 @@ def follow(
         CompbenchError: particles or weights are not finite at the end.
     """
     num_particles = swarm.x.shape[1]
+    trigger = resample_below * num_particles + (RESOLUTION if ess_floor > 0 else 0.0)
     sizes = []
     powers = torch.zeros((), dtype=torch.float64, device=swarm.x.device)
     for number in range(num_steps):
@@ -106,7 +109,7 @@ def follow(
         size = ess(swarm.log_weights)
         sizes.append(size.mean())
         if resample_below > 0:
-            swarm = _resampled(swarm, size < resample_below * num_particles, generator)
+            swarm = _resampled(swarm, size < trigger, generator)
     if not bool(swarm.x.isfinite().all() & swarm.log_weights.isfinite().all()):
         raise CompbenchError("the sampler diverged: particles or weights are not finite; take more steps (budget.sample_steps).")
     alive = torch.zeros_like(swarm.ancestors, dtype=torch.bool).scatter(1, swarm.ancestors, True)

@@ -172,6 +172,19 @@ def test_pilots_decide_alone() -> None:
     assert not torch.equal(first[:10], second[:10])
 
 
+@pytest.mark.parametrize("ess_floor", [0.0, 0.5])
+def test_uneven_swarms_are_resampled_with_and_without_tempering(ess_floor: float) -> None:
+    """Tempered weights end at the ESS that triggers resampling; no power leaves less than that, up to rounding."""
+    own = generator(2)
+
+    def step(swarm: Swarm, number: int) -> Stepped:
+        return Stepped(swarm.x, 2 * torch.randn(swarm.log_weights.shape, generator=own))
+
+    _, trace = follow(start_swarm(torch.zeros(50, 1), 16, own), step, 10, own, resample_below=0.5, ess_floor=ess_floor)
+    assert trace.distinct_ancestors < 8
+    assert min(trace.ess) >= 16 * ess_floor - 1e-6
+
+
 def test_a_sampler_that_diverges_says_so() -> None:
     with pytest.raises(CompbenchError, match="diverged.*more steps"):
         drawn(lambda swarm, number: Stepped(swarm.x / 0, swarm.log_weights), 2, 3, 4)

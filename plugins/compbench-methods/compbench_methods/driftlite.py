@@ -6,6 +6,9 @@ driftlite-oracle  DriftLite's particles on the task's analytic scores, with exac
 DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  If all requests share one
 composition, the coefficients come from pilot particles, which belong to no request; otherwise each swarm has its own
 coefficients.  With learnt scores the divergence is Hutchinson's estimate with one probe, which adds one point to each evaluation.
+
+Up to version 2, driftlite never resampled with velocity networks, because tempered weights end at the very ESS below which
+particles are resampled.
 """
 
 from __future__ import annotations
@@ -72,6 +75,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="driftlite", settings=Settings, version=2, **learned),
+        both(name="driftlite", settings=Settings, version=3, **learned),
         both(name="driftlite-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True),
     )

@@ -6,7 +6,8 @@ rne-oracle  RNE's particles on the task's analytic scores, weighted by the exact
 Radon-Nikodym estimator (He et al. 2025, arXiv 2506.05668).  Particles, resampling and steps are those of fkc, but a step draws
 from the kernel between two noise levels instead of taking an Euler-Maruyama step.
 
-Up to version 2, rne also summed its members' scores in bf16 if the networks ran in bf16.
+Up to version 2, rne also summed its members' scores in bf16 if the networks ran in bf16, and with velocity networks it never
+resampled, because tempered weights end at the very ESS below which particles are resampled.
 
 Theirs: the last step draws from the kernel, too.
 Ours: with velocity networks the last step ends at the kernel's mean, as in naive-sde, fkc, driftlite and superdiff; its weight
