@@ -24,7 +24,9 @@ SMALLEST = 1e-12
 
 
 NUDGE = 1e-3
-"""Length of a probe's step, in units of the data; the difference along the probe is the derivative in Hutchinson's estimate."""
+"""Length of a probe's step, in units of the data; the difference along the probe is the derivative in Hutchinson's estimate.
+
+The scores need fp32: a network in bf16 rounds them to three digits, and the difference would be mostly rounding."""
 
 
 class Bases(NamedTuple):
@@ -47,7 +49,7 @@ def bases(members: Members, x: Tensor, t: float, generator: Generator) -> Bases:
     """Members' scores and x itself as drifts, with exact divergences or Hutchinson's estimate with one probe per point.
 
     Args:
-        members: the composition.
+        members: the composition, from networks in fp32 if divergences are estimated.
         x: points, (N, *D).
         t: time.
         generator: draws the probes, on x's device.

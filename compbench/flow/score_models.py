@@ -32,6 +32,7 @@ from compbench.flow.smc import ComposedScore, Drawn, Settings, Trace, chunk, dra
 from compbench.flow.solver import Known
 from compbench.flow.swarms import Step, StepCount, beside, follow, levels, start_swarm, steps_of
 from compbench.flow.train import flow_matching_loss, train
+from compbench.system.devices import unrounded_products
 from compbench.system.errors import Refused
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class Composition(NamedTuple):
 
     Attributes:
         rows: their positions in the batch.
-        members: scores of the composition at particles of these requests.
+        members: scores of the composition at particles of these requests, from networks in the context's precision.
+        exact: the same from networks in fp32 without rounded products, for differences of scores at near points.
         path: the path that the scores belong to.
         edge: smallest distance of times from 0 and 1.
         pilots: the same composition for a sampler's pilot points.
@@ -163,6 +165,7 @@ class Composition(NamedTuple):
 
     rows: Tensor
     members: scores.Members
+    exact: scores.Members
     path: GaussianPath
     edge: float
     pilots: scores.Pilots
@@ -215,22 +218,23 @@ def compositions(
             for rows in alike.split(size):
                 weighted = [member for member in compose(request.condition[rows], base) if member.weight]
                 if isinstance(model, NoiseNet):
-                    members = _computed(scores.of_noise_net(model, path, weighted), ctx.autocast)
+                    plain = scores.of_noise_net(model, path, weighted)
+                    members, exact = _computed(plain, ctx.autocast), _computed(plain, unrounded_products)
                 else:
-                    members = scores.of_oracle(model.oracle, path, weighted)
-                yield Composition(rows, members, path, NOISE_EDGE, scores.Pilots(members, 1), True, around_base=True)
+                    members = exact = scores.of_oracle(model.oracle, path, weighted)
+                yield Composition(rows, members, exact, path, NOISE_EDGE, scores.Pilots(members, 1), True, around_base=True)
         return
     known, base = Known.of(request), () if isinstance(model, VelocityNet) else model.base
     everyone = [torch.arange(len(request.x0), device=request.x0.device)]
     for alike in scores.like_conditions(request.condition) if base else everyone:
         for rows in alike.split(size):
-            members, few = (
-                _computed(scores.of_velocity_net(model, compose(request.condition[some], base)), ctx.autocast)
-                for some in (rows, rows[:MOST_PILOTS])
+            plain, few = (
+                scores.of_velocity_net(model, compose(request.condition[some], base)) for some in (rows, rows[:MOST_PILOTS])
             )
+            members, exact = _computed(plain, ctx.autocast), _computed(plain, unrounded_products)
             own = known and Known(known.values[rows], known.mask[rows])
-            pilots = scores.Pilots(few, min(len(rows), MOST_PILOTS))
-            yield Composition(rows, members, LinearPath(), VELOCITY_EDGE, pilots, False, own, bool(base))
+            pilots = scores.Pilots(_computed(few, ctx.autocast), min(len(rows), MOST_PILOTS))
+            yield Composition(rows, members, exact, LinearPath(), VELOCITY_EDGE, pilots, False, own, bool(base))
 
 
 def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:

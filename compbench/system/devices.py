@@ -104,6 +104,20 @@ def set_up(device: torch.device, precision: str) -> None:
         torch.backends.cudnn.benchmark = True
 
 
+@contextlib.contextmanager
+def unrounded_products() -> Iterator[None]:
+    """A context in which GPUs do not round products to TF32, whatever `set_up` allowed; it does not end an autocast."""
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
 def has_fast_bf16(device: torch.device) -> bool:
     """Whether the hardware multiplies bf16 faster than fp32.
 

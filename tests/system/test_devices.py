@@ -137,3 +137,18 @@ def test_a_cpu_computes_in_bf16_where_that_is_faster(
     monkeypatch.setattr(devices, "_cpuinfo", lambda key: facts.get(key, ""))
     assert devices.has_fast_bf16(torch.device("cpu")) == fast
     assert devices.precision("auto", torch.device("cpu")) == ("bf16" if fast else "fp32")
+
+
+def test_products_are_unrounded_inside_the_context_alone() -> None:
+    flags = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [flag.allow_tf32 for flag in flags]
+    try:
+        for rounded in (True, False):
+            for flag in flags:
+                flag.allow_tf32 = rounded
+            with devices.unrounded_products():
+                assert not any(flag.allow_tf32 for flag in flags)
+            assert all(flag.allow_tf32 == rounded for flag in flags)
+    finally:
+        for flag, was in zip(flags, before, strict=True):
+            flag.allow_tf32 = was

@@ -5,10 +5,14 @@ driftlite-oracle  DriftLite's particles on the task's analytic scores, with exac
 
 DriftLite (Ren et al. 2025, arXiv 2509.21655), variance-controlling guidance, for products of models.  If all requests share one
 composition, the coefficients come from pilot particles, which belong to no request; otherwise each swarm has its own
-coefficients.  With learnt scores the divergence is Hutchinson's estimate with one probe, which adds one point to each evaluation.
+coefficients.
 
-Up to version 2, driftlite never resampled with velocity networks, because tempered weights end at the very ESS below which
-particles are resampled.
+With learnt scores the divergence is Hutchinson's estimate with one probe, which adds one point to each evaluation.  The estimate
+is a difference of scores at near points, so the networks run in fp32 whatever the run's precision.
+
+Up to version 2, driftlite took that difference in bf16 if the run had that precision, and the rounding was many times the
+divergence.  It also never resampled with velocity networks, because tempered weights end at the very ESS below which particles
+are resampled.
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
 
     def step_of(part: score_models.Composition, num_steps: int, generator: torch.Generator) -> swarms.Step:
         return controlled_step(
-            part.members,
+            part.exact,
             part.led,
             part.path,
             num_steps,

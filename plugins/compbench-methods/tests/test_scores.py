@@ -188,6 +188,22 @@ def test_chains_in_many_dimensions_accept_as_much_with_networks_in_bf16() -> Non
     assert torch.equal(*rates)
 
 
+@pytest.mark.parametrize("shape", [(2,), (3, 16, 16)])
+def test_driftlite_estimates_divergences_in_fp32_in_each_precision(shape: tuple[int, ...]) -> None:
+    """Noise networks on vectors, velocity networks on images."""
+    found = METHODS["driftlite"]
+    if len(shape) == 1:
+        model = score_models.build(driftlite.Settings(), perturbed())
+    else:  # untrained, a velocity network's answer is 0
+        model = score_models.fit(driftlite.Settings(), image_problem(), context())
+    settings = found.settings(num_steps=3, **FEW["driftlite"])
+    request = Request(torch.ones(6, 2, dtype=torch.long), torch.randn(6, *shape, generator=torch.Generator().manual_seed(1)))
+    exact, rounded = (
+        found.sample(settings, model, request, replace(context(), precision=precision)) for precision in ("fp32", "bf16")
+    )
+    assert torch.equal(exact, rounded)
+
+
 @pytest.mark.parametrize("name", [name for name in LEARNED if name != "mcmc"])
 def test_no_sampler_leaves_noise_in_what_a_velocity_network_answers(name: str) -> None:
     """mcmc's chains stop at sigma 0.1, from where a step without noise leads to the data."""
