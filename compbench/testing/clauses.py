@@ -191,13 +191,13 @@ def null(subject: Subject) -> None:
                 raise Broken(f"an open factor '{factor.name}' is answered as its value {value}")
 
 
-def x0(subject: Subject) -> None:
-    """Check that other noise in the first rows changes some of these rows, and no other row."""
+def x0(subject: Subject) -> str | None:
+    """Check that other noise in the first rows changes some of these rows, and no other row unless rows are declared coupled."""
     if subject.method.regresses:
         other = subject.sample(subject.condition, -subject.x0)
         if subject.differ(other, subject.first):
             raise Broken("it declares one sample per condition, but the noise changes its samples", "leave out regresses=True")
-        return
+        return None
     if subject.fitted_on.deterministic:
         raise Skipped("a combination has one sample here, so samples that do not depend on the noise are right")
     first = 2 * PAIRED_ROWS // 3
@@ -208,7 +208,10 @@ def x0(subject: Subject) -> None:
     if not subject.differ(changed[:first], made[:first]):
         raise Broken(f"other noise in rows 0 to {first - 1} left them as they were")
     if not subject.alike(changed[first:], made[first:]):
+        if subject.method.couples_rows:
+            return "it declares that rows of a request share something; `learns` checks their law"
         raise Broken("other noise in some rows changed the samples of other rows")
+    return None
 
 
 def known(subject: Subject) -> None:

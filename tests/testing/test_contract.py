@@ -2,10 +2,12 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Literal
 from xml.etree import ElementTree
 
 import pytest
+import torch
 from click.testing import CliRunner
 from compbench_methods.stripes import compbench_methods as stripes_methods
 from compbench_methods.transformer_decoder import compbench_methods as transformer_methods
@@ -16,7 +18,7 @@ from compbench.api.interfaces import MethodSettings
 from compbench.cli.main import main
 from compbench.system.errors import CompbenchError
 from compbench.testing import ContractBroken, check_method
-from compbench.testing.clauses import settings
+from compbench.testing.clauses import settings, x0
 from compbench.testing.examine import report_on
 from compbench.testing.outside import check
 from compbench.testing.verdicts import CHECKS, CLAUSES, PAGE, Finding, Report, failed
@@ -196,3 +198,21 @@ def test_one_line_that_raises_everywhere_is_one_finding_with_advice_on_shapes(pl
 def test_a_wrong_shape_is_named_once_whatever_the_number_of_dimensions(plugin) -> None:
     report = examined(plugin(fit="return torch.nn.Linear(1, 1)", sample="return request.x0[..., :1]"), device="cpu")
     assert [one.problem for one in report.failures if one.check == "shape"] == ["vector"]
+
+
+@pytest.mark.parametrize("couples_rows", [False, True])
+def test_rows_may_share_noise_only_if_that_is_declared(couples_rows: bool) -> None:
+    subject = SimpleNamespace(
+        method=SimpleNamespace(regresses=False, couples_rows=couples_rows),
+        fitted_on=SimpleNamespace(deterministic=False),
+        condition=torch.zeros(1, 2),
+        noise=lambda count: torch.arange(float(count))[:, None],
+        sample=lambda condition, noise: noise - noise.mean(0),
+        alike=torch.equal,
+        differ=lambda x, y: not torch.equal(x, y),
+    )
+    if couples_rows:
+        assert "share" in x0(subject)
+    else:
+        with pytest.raises(Broken, match="other rows"):
+            x0(subject)
