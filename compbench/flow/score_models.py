@@ -199,7 +199,7 @@ def perturbations(model: Model, weight: GuidanceWeight, ctx: Context, *, merge: 
 
 
 def compositions(
-    model: Model, request: Request, ctx: Context, *, compose: Compose, num_particles: int = 1
+    model: Model, request: Request, ctx: Context, *, compose: Compose, num_particles: int = 1, least_rows: int = 1
 ) -> Iterator[Composition]:
     """Split the batch into parts with one composition each, small enough for K particles per request to fit in memory.
 
@@ -209,6 +209,7 @@ def compositions(
         ctx: the stage's context, for its precision.
         compose: condition -> composition.
         num_particles: K.
+        least_rows: smallest number of requests in a part of a velocity network, if there are so many with that composition.
     """
     size = chunk(request.x0, num_particles)
     if isinstance(model, NoiseNet | OracleModel):
@@ -227,7 +228,7 @@ def compositions(
     known, base = Known.of(request), () if isinstance(model, VelocityNet) else model.base
     everyone = [torch.arange(len(request.x0), device=request.x0.device)]
     for alike in scores.like_conditions(request.condition) if base else everyone:
-        for rows in alike.split(size):
+        for rows in alike.split(size) if least_rows == 1 else _evenly(alike, size, least_rows):
             plain, few = (
                 scores.of_velocity_net(model, compose(request.condition[some], base)) for some in (rows, rows[:MOST_PILOTS])
             )
@@ -235,6 +236,11 @@ def compositions(
             own = known and Known(known.values[rows], known.mask[rows])
             pilots = scores.Pilots(_computed(few, ctx.autocast), min(len(rows), MOST_PILOTS))
             yield Composition(rows, members, exact, LinearPath(), VELOCITY_EDGE, pilots, False, own, bool(base))
+
+
+def _evenly(rows: Tensor, size: int, least: int) -> tuple[Tensor, ...]:
+    """Rows in parts of nearly equal lengths: at least `least`, if there are so many, and at most `size`, if `least` allows."""
+    return rows.tensor_split(max(1, min(-(-len(rows) // size), len(rows) // least)))
 
 
 def _of_all_rows(composed: ComposedScore) -> Callable[[slice], ComposedScore]:
@@ -289,6 +295,7 @@ def draw_swarms(
     *,
     settings: SwarmSettings,
     num_pilots: int = 0,
+    least_rows: int = 1,
 ) -> Tensor:
     """One sample per request by steps that change particles' weights, (B, *D); the context's notes receive the swarms' trace.
 
@@ -299,12 +306,14 @@ def draw_swarms(
         step_of: (composition, number of steps, generator of its noise) -> its step.
         settings: particles, steps, resampling and weight.
         num_pilots: extra swarms that join if all requests share one composition; their samples are discarded.
+        least_rows: smallest number of requests that take a step together, as in `compositions`.
     """
     generator = on_device(ctx.generator, request.x0.device)
     num_particles, num_steps = settings.num_particles, steps_of(settings.num_steps, model.sample_steps)
     samples, traces, shares = torch.empty_like(request.x0), [], []
     compose = perturbations(model, settings.weight, ctx, merge=True)
-    for part in compositions(model, request, ctx, compose=compose, num_particles=num_particles):
+    parts = compositions(model, request, ctx, compose=compose, num_particles=num_particles, least_rows=least_rows)
+    for part in parts:
         x0 = request.x0[part.rows]
         if part.alike and num_pilots:
             own = torch.randn(num_pilots, *x0.shape[1:], generator=generator, device=x0.device, dtype=x0.dtype)

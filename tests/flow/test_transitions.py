@@ -7,7 +7,7 @@ import torch
 from support.seldom import seldom
 from torch import Tensor
 
-from compbench.flow.control import bases, coefficients, controlled_step
+from compbench.flow.control import bases, coefficients, controlled_step, least_swarms
 from compbench.flow.path import LinearPath, VariancePreservingPath
 from compbench.flow.scores import Members
 from compbench.flow.smc import Swarm, pick, schedule, weight_rate
@@ -156,6 +156,18 @@ def test_a_controlled_swarm_of_gaussians_has_even_weights_and_the_right_law(base
     swarm, trace = drawn(step, 100, 1500, 16, resample_below=0)
     assert trace.ess[-1] > 15.5
     assert swarm.x[:, 0].var(0).tolist() == pytest.approx([variance] * 2, rel=0.1)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_swarms_with_too_few_particles_for_a_common_control_have_none(missing: int) -> None:
+    """Its weights are then those of the summed scores alone."""
+    composition, count = members(20.0), least_swarms(4, 4) - missing
+    x = torch.randn(count, 4, 2, generator=generator())
+    swarm = Swarm(x, torch.zeros(count, 4, dtype=torch.float64), torch.zeros(count, 4))
+    step = controlled_step(composition, None, PATH, 10, generator(), edge=EDGE, num_pilots=0, ridge=1e-3, last_noise=True)
+    at = schedule(PATH, 10, EDGE)[5]
+    plain = composition.composed(x, at.time).gap * at.squared / 2 / 10
+    assert torch.allclose(step(swarm, 5).log_weight, plain.double(), rtol=1e-4) == bool(missing)
 
 
 def test_pilots_decide_alone() -> None:

@@ -188,6 +188,18 @@ def test_chains_in_many_dimensions_accept_as_much_with_networks_in_bf16() -> Non
     assert torch.equal(*rates)
 
 
+@pytest.mark.parametrize(("least", "sizes"), [(1, [5, 5, 3]), (4, [5, 4, 4]), (6, [7, 6]), (7, [13]), (20, [13])])
+def test_parts_have_the_least_number_of_requests_that_their_control_needs(least: int, sizes: list[int]) -> None:
+    request = Request(torch.ones(13, 2, dtype=torch.long), torch.zeros(13, 3, 64, 64))
+    compose = score_models.perturbations(OnePoint(), "task", context())
+    parts = [
+        part.rows
+        for part in score_models.compositions(OnePoint(), request, context(), compose=compose, num_particles=4, least_rows=least)
+    ]
+    assert [len(rows) for rows in parts] == sizes
+    assert torch.cat(parts).tolist() == list(range(13))
+
+
 @pytest.mark.parametrize("shape", [(2,), (3, 16, 16)])
 def test_driftlite_estimates_divergences_in_fp32_in_each_precision(shape: tuple[int, ...]) -> None:
     """Noise networks on vectors, velocity networks on images."""
