@@ -2,8 +2,9 @@
 
     S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + l_ak)
 
-The log densities are tracked along the path as in `superposition`, for any movement of the sample.  If T = 1 and l is the log
-share of the data under c_k, the inner sum is the score of the silos' mixture (SuperDiff, Skreta et al. 2024, OR).
+The log densities are tracked along the path as in `superposition`, for any drift of the sample, without the divergence of the few
+steps whose noise is reduced or absent.  If T = 1 and l is the log share of the data under c_k, the inner sum is the score of the
+silos' mixture (SuperDiff, Skreta et al. 2024, OR).
 
 If entries are given, S is conditioned on them as in `smc.given`; each expert's density is still tracked by its own score, also
 along the movement that puts these entries back on their path.

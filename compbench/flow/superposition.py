@@ -2,9 +2,12 @@
 
     dlog p_a = s_a . dx - (f d + f x . s_a + g^2 / 2 |s_a|^2) dt        along dx = (f x + g^2 sum_a kappa_a s_a) dt + g dW
 
-holds for each member a and any movement of x, without a divergence (Ito; theorem 1 of Skreta et al. 2024, SuperDiff, arXiv
-2412.17762).  OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: S = s_0 + g (sum_a kappa_a s_a - s_0), s_0 the
-unconditional score, with kappa that keeps all log p_a equal; samples then lie on a surface and do not follow the product.
+holds for each member a and any drift of x, without a divergence, if the noise is g dW (Ito; theorem 1 of Skreta et al. 2024,
+SuperDiff, arXiv 2412.17762).  With noise e dW it has the further term (e^2 - g^2) / 2 div s_a dt, which is left out in the few
+steps with e < g: where a path's diffusion is infinite (`smc.LARGEST_KICK`), and in a last step without noise.
+
+OR: kappa = softmax(T log p_a + l_a), a mixture's score.  AND: S = s_0 + g (sum_a kappa_a s_a - s_0), s_0 the unconditional score,
+with kappa that keeps all log p_a equal; samples then lie on a surface and do not follow the product.
 
 If entries are given, S is conditioned on them as in `smc.given`, with kappa held fixed; each log p_a is still tracked by its own
 score.
