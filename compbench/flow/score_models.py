@@ -148,6 +148,11 @@ def has_noise_net(problem: Problem) -> bool:
     return composes_around_base(problem) and problem.event.kind == "vector"
 
 
+def has_score_at_data(model: Model) -> bool:
+    """Whether scores are finite where the noise ends: a velocity network's score is divided by sigma = 0, others are not."""
+    return isinstance(model, NoiseNet | OracleModel)
+
+
 class Composition(NamedTuple):
     """Some of a batch's requests, and their composition.
 
@@ -212,7 +217,7 @@ def compositions(
         least_rows: smallest number of requests in a part of a velocity network, if there are so many with that composition.
     """
     size = chunk(request.x0, num_particles)
-    if isinstance(model, NoiseNet | OracleModel):
+    if isinstance(model, NoiseNet | OracleModel):  # as in `has_score_at_data`
         path: GaussianPath = VariancePreservingPath()
         base = model.sources[0] if isinstance(model, NoiseNet) else model.base
         for alike in scores.like_conditions(request.condition):

@@ -3,15 +3,16 @@
 fkc         Feynman-Kac correction by weighted particles: K particles follow the composed score and are resampled on their way.
 fkc-oracle  Feynman-Kac correction on the task's analytic scores, with the authors' clip of the weights' rate.
 
-Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  On vectors the defaults are
-those of the authors' code.  With one particle the method is naive-sde.  With exact scores the remaining error comes from the
-steps, the particles and the clip; on gmm-ood nearly all of it comes from the clip (sliced Wasserstein distance 1.9 with the clip,
-0.06 without).
+Catastrophic Compositional Generation, section 3.2 and appendix C, after Skreta et al. 2025.  With noise networks and exact
+scores, which only vectors have, the defaults are those of the authors' code.  With one particle the method is naive-sde.  With
+exact scores the remaining error comes from the steps, the particles and the clip; on gmm-ood nearly all of it comes from the clip
+(sliced Wasserstein distance 1.9 with the clip, 0.06 without).
 
-Up to version 3, fkc also summed its members' scores in bf16 if the networks ran in bf16.
+Up to version 3, fkc also summed its members' scores in bf16 if the networks ran in bf16.  It had the authors' defaults on all
+vectors, so on blobs-iid and blobs-noniid a velocity network's score, divided by sigma = 0, weighted the last step.
 
 Theirs: the weights' rate is clipped.
-Ours: it is clipped on vectors; on images and trajectories the weights are tempered.
+Ours: it is clipped with noise networks and exact scores; with velocity networks the weights are tempered.
 Why: a bound chosen for the plane would dominate the weights of images and trajectories.
 """
 
@@ -30,12 +31,12 @@ from compbench.flow.smc import Settings as Swarms
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 PLANAR = {"g_clip": 15.0, "resample_below": 1.0, "ess_floor": 0.0}
-"""The values of 'auto' on vectors: those of the authors' code."""
+"""The values of 'auto' with noise networks and exact scores, which only vectors have: those of the authors' code."""
 
 LARGE = {"g_clip": "off", "resample_below": 0.5, "ess_floor": 0.5}
-"""The values of 'auto' on images and trajectories.  The rate grows with the dimension.  A bound of 15 applies in most steps
-and makes all weights equal; without any bound one of 16 particles becomes the only ancestor.  The values were found on seen
-combinations (experiments/guidance_weights.py)."""
+"""The values of 'auto' with velocity networks.  The rate grows with the dimension.  On images and trajectories a bound of 15
+applies in most steps and makes all weights equal; without any bound one of 16 particles becomes the only ancestor.  The values
+were found on seen combinations (experiments/guidance_weights.py)."""
 
 
 class Swarm(MethodSettings):
@@ -43,17 +44,17 @@ class Swarm(MethodSettings):
     g_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto", "off"] = Field(
         "auto",
         description="bound of the log-weights' rate, before multiplication by the step size; 'off': none; "
-        "'auto': the authors' 15 on vectors, none on images and trajectories",
+        "'auto': the authors' 15 with noise networks and exact scores, none with velocity networks",
     )
     resample_below: Share | Literal["auto"] = Field(
         "auto",
         description="resample where ESS <= this share of K; 1: every step, 0: never; "
-        "'auto': every step on vectors, as the authors do, and 0.5 elsewhere",
+        "'auto': every step with noise networks and exact scores, as the authors do, and 0.5 with velocity networks",
     )
     ess_floor: Share | Literal["auto"] = Field(
         "auto",
         description="temper each step's weights so that ESS stays at this share of K; 0: never; "
-        "'auto': never on vectors and 0.5 elsewhere (not in the paper)",
+        "'auto': never with noise networks and exact scores, and 0.5 with velocity networks (not in the paper)",
     )
     scheme: Literal["systematic", "stratified", "multinomial"] = Field(
         "systematic", description="how resampling positions are drawn"
@@ -71,14 +72,14 @@ class Settings(Swarm, score_models.ModelSettings):
 @torch.no_grad()
 def sample(settings: OracleSettings | Settings, model: nn.Module, request: Request, ctx: Context) -> Tensor:  # (B, *D)
     """One particle of each request's swarm, drawn by weight after the last step."""
-    auto = PLANAR if request.x0.ndim == 2 else LARGE
+    auto = PLANAR if score_models.has_score_at_data(model) else LARGE
     g_clip, resample_below, ess_floor = (auto[name] if value == "auto" else value for name, value in _chosen(settings).items())
     swarms = Swarms(
         num_steps=0,  # the model knows the budget's number of steps
         clip=float("inf") if g_clip == "off" else g_clip,
         resample_below=resample_below,
         ess_floor=ess_floor,
-        last_weight=auto is PLANAR,  # elsewhere a network's error, divided by sigma = 0, would choose the sample
+        last_weight=auto is PLANAR,  # otherwise a network's error, divided by sigma = 0, would choose the sample
         scheme=settings.scheme,
     )
     drawn = score_models.draw_composition(
