@@ -130,6 +130,6 @@ def compbench_methods() -> tuple[Method, ...]:
     both = partial(Method, sample=sample, evaluations=evaluations)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
-        both(name="superdiff", settings=Settings, version=3, **learned),
+        both(name="superdiff", settings=Settings, version=4, **learned),
         both(name="superdiff-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True, version=2),
     )
