@@ -157,7 +157,8 @@ def _lines(found: Comparison) -> list[str]:
     costs = [["cost", "A", "B", "B / A"]]
     for cost in found.costs:
         ratio = "?" if cost.ratio is None else f"{cost.ratio:.3g}"
-        costs.append([cost.name, *("?" if value is None else count(value) for value in (cost.a, cost.b)), ratio])
+        written = number if cost.name.startswith("seconds ") else count
+        costs.append([cost.name, *("?" if value is None else written(value) for value in (cost.a, cost.b)), ratio])
     width = width_of_terminal()
     tables = [*aligned(lines, width), "", *aligned(costs, width)]
     return [found.task, "", *tables, *(paragraph("note: ", one) for one in found.remarks)]

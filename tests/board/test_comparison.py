@@ -11,7 +11,8 @@ from PIL import Image
 from support.sample_records import png, record, score
 
 from compbench.api.schemas import Record
-from compbench.board.comparison import compare, compare_records, side_by_side
+from compbench.board.comparison import CostRatio, compare, compare_records, side_by_side
+from compbench.cli.compare import _lines
 from compbench.cli.main import main
 from compbench.store.profiles import Costs
 from compbench.store.records import Store
@@ -137,6 +138,23 @@ def test_the_verb_compares_two_methods_where_both_were_run(store, tmp_path) -> N
     assert Image.open(tmp_path / "both.png").size == (10 + 12 + 10, 24 + 20)
     (found,) = json.loads(verb(store, "mono", "factored", "--json").output)
     assert (found["scores"][0]["num_seeds"], found["a"], found["b"]) == (2, "mono", "factored")
+
+
+def test_a_duration_below_a_second_is_not_printed_as_zero() -> None:
+    costs = (CostRatio("parameters", 2e6, 1e6), CostRatio("seconds a sample", 0.25, 0.125))
+    *_, parameters, seconds = _lines(
+        compared(runs("mono", {0: 1.0}), runs("factored", {0: 1.0}))._replace(costs=costs, remarks=())
+    )
+    assert parameters.split()[1:] == ["2.00", "M", "1.00", "M", "0.5"]
+    assert seconds.split()[-3:] == ["0.250", "0.125", "0.5"]
+
+
+def test_the_verb_takes_the_other_name_of_a_preset_and_no_unknown_one(store: Store) -> None:
+    for one in (*runs("mono", {0: 1.0}, preset="standard"), *runs("factored", {0: 0.5}, preset="standard")):
+        store.write(one)
+    assert "shapes3d-heavy, standard, " in verb(store, "mono", "factored", "--preset", "published").output
+    assert "shapes3d-heavy, quick, " not in verb(store, "mono", "factored", "--preset", "published").output
+    assert verb(store, "mono", "factored", "--preset", "fast").exit_code == 2
 
 
 def test_the_verb_compares_two_records(store) -> None:
