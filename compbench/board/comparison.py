@@ -101,7 +101,7 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
     ran = {row.method for row in board.rows if row.seeds}
     for name in (a, b):
         if name not in ran:
-            raise suggest("method with records", name, sorted(ran))
+            raise suggest("method with records", name, sorted(ran), listed=False)
     common = {section: rows for section, rows in by_section.items() if len(rows) == 2}
     if not common:
         raise CompbenchError(f"'{a}' and '{b}' have no task and preset in common among these records.")

@@ -118,7 +118,7 @@ def task_board(board: Board, task: str, width: int = 0) -> str:
     sections = by_section(board.rows)
     chosen = {section: rows for section, rows in sections.items() if section.task == task}
     if not chosen:
-        raise suggest("task with records", task, sorted({section.task for section in sections}))
+        raise suggest("task with records", task, sorted({section.task for section in sections}), listed=False)
     return "\n\n".join(_section(section, rows, list(sections), board, width) for section, rows in chosen.items())
 
 

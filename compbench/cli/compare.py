@@ -73,7 +73,7 @@ def compare(a: str, b: str, task: str, preset: str, folders: tuple[Path, ...], p
     methods = {parts[1] for parts in runs.values() if len(parts) > 1}
     for name, other in ((a, b), (b, a)):
         if other in methods and name not in methods:
-            raise CompbenchError(f"{suggest('method with records', name, sorted(methods))}{_other_folder(folders)}")
+            raise CompbenchError(f"{suggest('method with records', name, sorted(methods), listed=False)}{_other_folder(folders)}")
     names = {name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)}
     material = _together(stores, names)
     if a in methods:

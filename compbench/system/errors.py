@@ -102,11 +102,16 @@ def brief(error: Exception) -> str:
     return " ".join(str(error).split())[:80] or type(error).__name__
 
 
-def suggest(kind: str, wanted: str, known: list[str]) -> CompbenchError:
-    """The error for an unknown name, with up to three similar names or names that begin with it, or all names if they are few."""
+def suggest(kind: str, wanted: str, known: list[str], *, listed: bool = True) -> CompbenchError:
+    """The error for an unknown name, with up to three similar names or names that begin with it, or all names if they are few.
+
+    Args:
+        kind, wanted, known: what was asked for, its name, and the names that exist.
+        listed: whether `compbench list` or `info` names them; if not, the error names all, unless some are similar.
+    """
     near = _near(wanted, known)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-    if len(known) <= FEW_NAMES:
+    if len(known) <= FEW_NAMES or not (listed or near):
         have = f" Known: {', '.join(sorted(known)) or 'none'}."
     else:
         have = "" if near else f" There are {len(known)}: `compbench list` or `compbench info` names them."

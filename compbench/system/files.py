@@ -322,7 +322,7 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
     if not os.path.isfile(path):  # unlike pathlib's, it raises no error if the name is too long
         if name.endswith(".toml"):
             raise CompbenchError(f"{option} {name}: there is no such file.")
-        raise suggest(kind, name, shipped(folder))
+        raise suggest(kind, name, shipped(folder), listed=False)
     try:
         return content.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

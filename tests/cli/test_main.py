@@ -49,6 +49,10 @@ def cli(tmp_path: Path):
         (("submit", LONG, "--training-data", "seen", "--to", "leaderboards"), "no record matching"),
         (("run", "--method", "x", "--task", "gmm-id", "--plugin", LONG), "no such file"),
         (("sweep", "--file", f"{LONG}.toml"), "no such file"),
+        (
+            ("sweep", "--file", "nofile"),
+            "no shipped sweep file named 'nofile'. Known: architectures, bumps, bumps-ablation, core, ",
+        ),
         (("score", LONG, "--task", "gmm-id", "--quiet"), "is not an npz file of arrays"),
         (("score", "--weights", LONG, "--method", "fkc", "--task", "gmm-id", "--quiet"), "no such file"),
         (
