@@ -17,6 +17,7 @@ from compbench.board.notation import count, number
 from compbench.board.row import Board
 from compbench.board.terminal import aligned
 from compbench.cli.names import records as completed
+from compbench.cli.options import PRESET
 from compbench.cli.wrapping import paragraph, width_of_terminal
 from compbench.registry.registry import Registry
 from compbench.store.profiles import Costs, read_profiles
@@ -33,7 +34,7 @@ ARROWS = {"higher": "↑", "lower": "↓"}
 @click.argument("a", shell_complete=completed(methods=True))
 @click.argument("b", shell_complete=completed(methods=True))
 @click.option("--task", default="*", help="With two methods: compare on these tasks only (name or pattern).")
-@click.option("--preset", default="", help="With two methods: compare at this preset only.")
+@click.option("--preset", type=PRESET, help="With two methods: compare at this preset only.")
 @click.option(
     "--records",
     "folders",
@@ -48,7 +49,9 @@ ARROWS = {"higher": "↑", "lower": "↓"}
     help="Write a picture with samples of both, side by side.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def compare(a: str, b: str, task: str, preset: str, folders: tuple[Path, ...], picture: Path | None, as_json: bool) -> None:
+def compare(
+    a: str, b: str, task: str, preset: str | None, folders: tuple[Path, ...], picture: Path | None, as_json: bool
+) -> None:
     """Compare two methods, or two records: scores paired by seed, with 95 % intervals, and costs.
 
     \b
@@ -89,9 +92,9 @@ def compare(a: str, b: str, task: str, preset: str, folders: tuple[Path, ...], p
         _draw(found, stores, material, picture)
 
 
-def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str) -> bool:
+def _fits(parts: Sequence[str], methods: Sequence[str], task: str, preset: str | None) -> bool:
     """Whether a record's name, split at its dots, names one of the methods, a requested task and the requested preset."""
-    return len(parts) > 2 and parts[1] in methods and fnmatch.fnmatchcase(parts[0], task) and preset in ("", parts[2])
+    return len(parts) > 2 and parts[1] in methods and fnmatch.fnmatchcase(parts[0], task) and preset in (None, parts[2])
 
 
 def _other_folder(folders: Sequence[Path]) -> str:
@@ -136,7 +139,7 @@ def _record(stores: Sequence[Store], text: str) -> Record:
     return read_record(find_among(stores, text))
 
 
-def _chosen(material: Material, task: str, preset: str, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
+def _chosen(material: Material, task: str, preset: str | None, methods: tuple[str, str]) -> tuple[Board, list[Record]]:
     """The board of the requested records, and these records.  Raises CompbenchError if one of the methods has no such record."""
     records = list(material.records)
     for method in methods:

@@ -100,9 +100,9 @@ device_option = click.option(
     "--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."
 )
 threads_option = click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
-preset_option = partial(
-    click.option, "--preset", type=Named(PRESETS, {"published": "standard"}), default="quick", show_default=True
-)
+PRESET = Named(PRESETS, {"published": "standard"})
+"""The type of every `--preset`."""
+preset_option = partial(click.option, "--preset", type=PRESET, default="quick", show_default=True)
 precision_option = partial(
     click.option, "--precision", type=click.Choice(["auto", "fp32", "bf16", "tf32"]), default="auto", show_default=True
 )

@@ -7,10 +7,9 @@ from typing import get_args
 
 import click
 
-from compbench.api.context import PRESETS
 from compbench.api.schemas import Status
 from compbench.cli.names import names, records
-from compbench.cli.options import rebuild_board
+from compbench.cli.options import PRESET, rebuild_board
 from compbench.store.format import clean
 from compbench.store.removal import UNKNOWN, Wanted, chosen, removals
 from compbench.store.removal import remove as remove_one
@@ -27,12 +26,12 @@ MOST_LISTED = 20
     "--method", default="", metavar="NAME", shell_complete=names("methods"), help="Records of this method: dit, 'my-*'."
 )
 @click.option("--task", default="", metavar="NAME", shell_complete=names("tasks"), help="Records of this task: 'shapes3d-*'.")
-@click.option("--preset", default="", type=click.Choice(["", *PRESETS]), metavar="PRESET", help="Records at this preset: smoke.")
+@click.option("--preset", type=PRESET, metavar="PRESET", help="Records at this preset: smoke.")
 @click.option(
     "--status", default="", type=click.Choice(["", *STATUSES]), metavar="STATUS", help="Records with this status: failed."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(record: tuple[str, ...], method: str, task: str, preset: str, status: str, yes: bool) -> None:
+def remove(record: tuple[str, ...], method: str, task: str, preset: str | None, status: str, yes: bool) -> None:
     """Remove records from your own store, by name or by what they have in common.
 
     \b
@@ -46,7 +45,7 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str, status:
 
     Exit status: 0 removed, 1 you answered no, 2 wrong usage or no such record.
     """
-    wanted = Wanted(method, task, preset, status)
+    wanted = Wanted(method, task, preset or "", status)
     if bool(record) == any(wanted):
         what = "names and filters together" if record else "neither a name nor a filter"
         raise CompbenchError(f"remove got {what}: name records, or give --method, --task, --preset or --status.")

@@ -69,6 +69,7 @@ def test_weights_stay_while_another_attempt_of_the_run_needs_them(home: Home) ->
     [
         (("--method", "bad-*"), {"good"}),
         (("--method", "bad-*", "--preset", "smoke"), {"bad-two", "good"}),
+        (("--preset", "published"), {"bad-one", "bad-two"}),
         (("--status", "failed"), {"bad-one", "good"}),
         (("--task", "shapes3d-*"), set()),
     ],
@@ -76,7 +77,7 @@ def test_weights_stay_while_another_attempt_of_the_run_needs_them(home: Home) ->
 def test_filters_narrow_each_other(home: Home, filters: tuple[str, ...], left: set[str]) -> None:
     written(home, record(method="bad-one", preset="smoke"))
     written(home, record(method="bad-two", status="failed"))
-    written(home, record(method="good"))
+    written(home, record(method="good", preset="standard"))
     assert called(*filters, "--yes").exit_code == 0
     assert {name.split(".")[1] for name in Store(home.records).names()} == left
 
