@@ -23,6 +23,7 @@ from compbench.store import trackers
 from compbench.store.format import clean
 from compbench.store.history import overwritten
 from compbench.store.records import Store
+from compbench.store.table import check_destination, read_store
 from compbench.store.table import export as export_records
 from compbench.store.table import read_store
 from compbench.store.verify import Finding
@@ -159,6 +160,14 @@ def export(
     records, problems = read_store(folder)
     for problem in problems:
         click.echo(problem, err=True)
+    if destination:
+        check_destination(destination)
+    if tensorboard:
+        trackers.check_tensorboard(records, tensorboard)
+    if wandb:
+        trackers.check_wandb()
+    if hub:
+        hub_format.check_folder(hub)
     if destination:
         click.echo(f"{destination}: {export_records(records, destination)} rows of {len(records)} records")
     if tensorboard:

@@ -15,13 +15,13 @@ from compbench.api.interfaces import Score
 from compbench.api.schemas import Record
 from compbench.store.format import clean
 from compbench.store.records import Store
-from compbench.store.table import export
+from compbench.store.table import check_destination, export
 from compbench.store.trackers import config
 from compbench.system.errors import CompbenchError, Unwritable
-from compbench.system.files import remove_tree, write_atomically
+from compbench.system.files import write_atomically
 from compbench.system.home import Home
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, TABLE = "model.safetensors", "records.parquet"
 
 
 def to_hub(
@@ -53,18 +53,13 @@ def to_hub(
     Raises:
         CompbenchError: the folder exists already or cannot be made, or pyarrow is not installed.
     """
-    if folder.exists():
-        raise CompbenchError(f"{folder} exists already: name a new folder.")
+    check_folder(folder)
     data = folder / "records"
     try:
         data.mkdir(parents=True)
     except OSError as error:
         raise Unwritable.of(data, error) from error
-    try:
-        export(records, data / "records.parquet")
-    except CompbenchError:  # otherwise a second attempt would find the folder
-        remove_tree(folder)
-        raise
+    export(records, data / TABLE)
     write_atomically(data / "README.md", data_card(records).encode())
     ranked = [record for record in records if benchmark and record.name in comparable and _result(record) is not None]
     if ranked:
@@ -87,6 +82,13 @@ def to_hub(
                 write_atomically(place / ".eval_results" / "compbench.yaml", evaluation_result(record, benchmark).encode())
             models += 1
     return models
+
+
+def check_folder(folder: Path) -> None:
+    """Raise CompbenchError if `to_hub` cannot write this folder: it exists already, or pyarrow is not installed."""
+    if folder.exists():
+        raise CompbenchError(f"{folder} exists already: name a new folder.")
+    check_destination(folder / TABLE)
 
 
 def data_card(records: Sequence[Record]) -> str:

@@ -129,21 +129,27 @@ def export(found: Sequence[Record], destination: Path) -> int:
     Raises:
         CompbenchError: the suffix is neither .csv nor .parquet, or pandas or pyarrow is not installed.
     """
-    if destination.suffix not in (".csv", ".parquet"):
-        raise CompbenchError(f"'{destination.name}' has no known ending: name a file that ends in .csv or .parquet.")
+    check_destination(destination)
     table = frame(found)
     if destination.suffix == ".csv":
         words: list[str] = list(table.select_dtypes("string").columns)
         table[words] = table[words].map(text, na_action="ignore")
         write_atomically(destination, table.to_csv(index=False, lineterminator="\n").encode())
         return len(table)
-    try:
-        content = table.to_parquet(engine="pyarrow", index=False)
-    except ImportError as error:
-        needs = "parquet needs pyarrow, which is not installed: pip install 'compbench[export]'; CSV works without it."
-        raise CompbenchError(needs) from error
-    write_atomically(destination, content)
+    write_atomically(destination, table.to_parquet(engine="pyarrow", index=False))
     return len(table)
+
+
+def check_destination(file: Path) -> None:
+    """Raise CompbenchError if `export` cannot write such a file: an unknown ending, or parquet without pyarrow."""
+    if file.suffix not in (".csv", ".parquet"):
+        raise CompbenchError(f"'{file.name}' has no known ending: name a file that ends in .csv or .parquet.")
+    if file.suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401 - pandas imports it
+        except ImportError as error:
+            needs = "parquet needs pyarrow, which is not installed: pip install 'compbench[export]'; CSV works without it."
+            raise CompbenchError(needs) from error
 
 
 def _columns(model: type[BaseModel], prefix: str, of: Reader) -> Iterator[Column]:

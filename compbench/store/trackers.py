@@ -83,16 +83,12 @@ def to_tensorboard(records: Sequence[Record], folder: Path, *, store: Store) -> 
     Raises:
         CompbenchError: TensorBoard is not installed, or the folder already has some of these runs.
     """
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.plugins.hparams import summary_v2 as hparams
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError as error:
-        raise CompbenchError("--tensorboard " + NEEDS.format(package="tensorboard")) from error
-    there = [record.name for record in records if (folder / record.name).exists()]
-    if there:
-        raise CompbenchError(f"{folder} already contains {there[0]}: name another folder.")
+    check_tensorboard(records, folder)
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import summary_v2 as hparams
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
     for record in records:
         writer = EventFileWriter(str(folder / record.name))
         moment = _moment(record)
@@ -117,10 +113,9 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
     Raises:
         CompbenchError: wandb is not installed.
     """
-    try:
-        import wandb
-    except ImportError as error:
-        raise CompbenchError("--wandb " + NEEDS.format(package="wandb")) from error
+    check_wandb()
+    import wandb
+
     for record in records:
         identifier = f"{record.identity[:16]}-{record.attempt}"
         run = wandb.init(
@@ -133,6 +128,26 @@ def to_wandb(records: Sequence[Record], project: str) -> int:
             run.log(values, step=step)
         run.finish(exit_code=0 if record.status == "ok" else 1)
     return len(records)
+
+
+def check_tensorboard(records: Sequence[Record], folder: Path) -> None:
+    """Raise CompbenchError if TensorBoard is not installed, or if the folder already has some of these runs."""
+    try:
+        from tensorboard.compat.proto import event_pb2  # noqa: F401
+        from tensorboard.summary.writer import event_file_writer  # noqa: F401
+    except ImportError as error:
+        raise CompbenchError("--tensorboard " + NEEDS.format(package="tensorboard")) from error
+    there = [record.name for record in records if (folder / record.name).exists()]
+    if there:
+        raise CompbenchError(f"{folder} already contains {there[0]}: name another folder.")
+
+
+def check_wandb() -> None:
+    """Raise CompbenchError if wandb is not installed."""
+    try:
+        import wandb  # noqa: F401
+    except ImportError as error:
+        raise CompbenchError("--wandb " + NEEDS.format(package="wandb")) from error
 
 
 def _moment(record: Record) -> float:

@@ -165,6 +165,20 @@ def test_config_is_flat_and_has_every_setting() -> None:
     assert all(isinstance(value, str | int | float | bool) for value in flat.values())
 
 
+@pytest.mark.parametrize("wrong", [("--hub", "."), ("--tensorboard", ".")])
+def test_an_export_of_which_one_destination_is_impossible_writes_none(
+    wrong: tuple[str, str], tmp_path: Path, monkeypatch
+) -> None:
+    store = Store(tmp_path / "records")
+    for one in made():
+        store.write(one)
+    (tmp_path / "there" / made()[0].name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "there")
+    done = CliRunner().invoke(main, ["export", str(store.folder), "--to", "both.csv", *wrong])
+    assert (done.exit_code, done.output.count("\n")) == (2, 1)
+    assert not Path("both.csv").exists()
+
+
 def test_export_asks_where_to(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["export", str(tmp_path)])
     assert done.exit_code == 2
