@@ -25,7 +25,6 @@ from compbench.store.history import overwritten
 from compbench.store.records import Store
 from compbench.store.table import check_destination, read_store
 from compbench.store.table import export as export_records
-from compbench.store.table import read_store
 from compbench.store.verify import Finding
 from compbench.store.verify import verify as check
 from compbench.system.errors import CompbenchError
@@ -42,7 +41,7 @@ NAME_ON_HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--equal", nargs=2, metavar="OLD NEW", help="Check no records; prove that two commits give bit-identical results.")
 @click.option("--equal-code", is_flag=True, help="Do not check records; prove each row of the table of equal code again.")
-@click.option("--write", is_flag=True, help="With --equal: add what is proven to the table of equal code.")
+@click.option("--write", is_flag=True, help="With --equal or --equal-code: write what is proven into the table of equal code.")
 def verify(
     store: Path | None,
     against: str,
@@ -62,6 +61,8 @@ def verify(
     """
     if equal or equal_code:
         sys.exit(_equal(equal, against, write=write))
+    if write:
+        raise CompbenchError("--write goes with --equal OLD NEW or --equal-code.")
 
     folder = store or Home.of_user().records
     report = check(folder)
@@ -94,7 +95,7 @@ def _equal(commits: tuple[str, str] | None, against: str, *, write: bool) -> int
     0: everything is proven (and, without --write, in the table); 1: something is not; 2: the proof could not be tried.
     """
     known = read_table(TABLE)
-    top = repository(Path.cwd())
+    top = repository(Path.cwd(), "--equal" if commits else "--equal-code")
     rows = new_rows(known, top, against) if against else known
     named = sorted({row.commit for row in rows})
     pairs = [commits] if commits else [(name if ".." in name else f"{name}~1..{name}").split("..") for name in named]

@@ -29,6 +29,8 @@ SECONDS = 900.0
 """Longest time in seconds that the digests of one checkout may take."""
 BITS = ("parameters", "evaluations", "samples_sha256")
 """Exact facts that must be equal; memory and operations may change although the results are bit-identical."""
+EQUAL = "--equal"
+"""The option that names the two commits; errors begin with it."""
 OF_THE_TASK = {"task", "data", "metrics"}
 """Parts of the code that all methods on a task share."""
 ROUNDS = 4
@@ -94,7 +96,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
         CouldNotRun: an environment could not be made.
         Unable: a side's code could not be hashed.
     """
-    commit = commits_of(repository(Path.cwd()), old, new)
+    commit = commits_of(repository(Path.cwd(), EQUAL), old, new)
     with built(old, folder / "old", data, ()) as before, built(new, folder / "new", data, ()) as after:
         theirs, ours = _checkout(before, folder), _checkout(after, folder)
         again = _checkout(after, folder, theirs.facts)
@@ -119,7 +121,7 @@ def prove(old: str, new: str, folder: Path, data: Path, listener: Listener = lam
 
 def new_rows(rows: Iterable[Equal], top: Path, since: str) -> list[Equal]:
     """The rows that the table did not have at a commit.  Raises CompbenchError if there is no such commit."""
-    commit = commit_of(top, since)
+    commit = commit_of(top, since, "--against")
     try:
         before = set(git(top, "show", f"{commit}:{TABLE.resolve().relative_to(top.resolve())}").decode().splitlines())
     except CompbenchError:
@@ -133,7 +135,7 @@ def commits_of(top: Path, old: str, new: str) -> str:
     Raises:
         CompbenchError: there is no such commit, or the older one is not an ancestor of the newer.
     """
-    commit, before = commit_of(top, new), commit_of(top, old)
+    before, commit = commit_of(top, old, EQUAL), commit_of(top, new, EQUAL)
     try:
         git(top, "merge-base", "--is-ancestor", before, commit)
     except CompbenchError as error:

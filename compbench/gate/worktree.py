@@ -27,23 +27,26 @@ from compbench.system.home import home_beside, is_in_use, scratch_folder, scratc
 TREE = "base"
 """Name of a base's worktree, in a scratch folder."""
 CHECKOUT_SECONDS, INSTALL_SECONDS = 600.0, 3600.0
+BASE = "--base-ref"
+"""The option of `gate` that names a commit; errors begin with it, or with the option of another command."""
 
 
-def repository(folder: Path) -> Path:
-    """The top of the git repository around `folder`.  Raises CompbenchError if there is none."""
+def repository(folder: Path, option: str = BASE) -> Path:
+    """The top of the git repository around `folder`.  Raises CompbenchError, which begins with the option, if there is none."""
     found = _git(folder, "rev-parse", "--show-toplevel")
     if found is None:
-        raise CompbenchError(f"--base-ref: {folder} is not in a git repository; run the gate inside one, or use --baseline.")
+        cure = "run the gate inside one, or use --baseline" if option == BASE else "run the command inside one"
+        raise CompbenchError(f"{option}: {folder} is not in a git repository; {cure}.")
     return Path(found)
 
 
-def commit_of(top: Path, ref: str) -> str:
+def commit_of(top: Path, ref: str, option: str = BASE) -> str:
     """The commit that a name refers to.  Raises CompbenchError if there is none; a shallow clone may not have fetched it."""
     found = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
     if found is None:
         shallow = _git(top, "rev-parse", "--is-shallow-repository") == "true"
         hint = "this clone is shallow: fetch more of it (fetch-depth: 0)." if shallow else "`git log` shows what there is."
-        raise CompbenchError(f"--base-ref {ref}: this repository has no such commit; {hint}")
+        raise CompbenchError(f"{option} {ref}: this repository has no such commit; {hint}")
     return found
 
 

@@ -44,6 +44,7 @@ def cli(tmp_path: Path):
         (("board",), "there are no records"),
         (("show", "nothing"), "no record matching"),
         (("show", LONG), "no record matching"),
+        (("verify", "--write"), "--write goes with --equal OLD NEW or --equal-code."),
         (("reproduce", LONG), "no record matching"),
         (("rescore", LONG), "no record matching"),
         (("submit", LONG, "--training-data", "seen", "--to", "leaderboards"), "no record matching"),

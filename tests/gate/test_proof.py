@@ -48,7 +48,9 @@ def test_commits_that_do_not_follow_each_other_are_one_clear_line(tmp_path: Path
     found = CliRunner().invoke(main, ["verify", "--equal", "HEAD", "HEAD~2"])
     assert "is not a commit before HEAD~2" in found.output + found.stderr
     found = CliRunner().invoke(main, ["verify", "--equal", "nowhere", "HEAD"])
-    assert "this repository has no such commit" in found.output + found.stderr
+    assert "--equal nowhere: this repository has no such commit" in found.output + found.stderr
+    found = CliRunner().invoke(main, ["verify", "--equal-code", "--against", "nowhere"])
+    assert "--against nowhere: this repository has no such commit" in found.output + found.stderr
 
 
 @pytest.mark.slow
