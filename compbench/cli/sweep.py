@@ -104,7 +104,7 @@ def sweep(
     compbench sweep --file weighted-table1 --preset paper     a table of a paper
     compbench sweep status                          what is running in this COMPBENCH_HOME
 
-    A setting with several values makes the grid larger: --set hidden=64,256.  On a CPU, --slots 2 gives each run half of the
+    A setting with several values makes the grid larger: --set head_width=1,2.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray runs them on a cluster
     (docs/executors.md).
     """
