@@ -23,7 +23,7 @@ from compbench.cli.options import plugin_option
 from compbench.registry.declared import OTHERS, by_family, kind_of_data, missing_extra
 from compbench.registry.method_source import default_settings_of, version_of
 from compbench.registry.registry import KINDS, Entry, LoadResult, Registry, docstring
-from compbench.registry.resolve import configured, why_not
+from compbench.registry.resolve import configured, values_of, why_not
 from compbench.runner.isolated import answer_of, scratch
 from compbench.runner.messages import LineOfText
 from compbench.store.records import Store, read_records
@@ -211,22 +211,9 @@ def _setting_facts(settings: type[BaseModel], option: str) -> dict[str, str]:
     """Each setting with its default, its bounds and what it means."""
     facts = {}
     for name, schema in settings.model_json_schema().get("properties", {}).items():
-        facts[f"{option} {name}"] = f"{schema.get('default')} ({_values(schema)}): {schema.get('description', '')}"
+        takes = values_of(schema) or schema.get("type") or "value"
+        facts[f"{option} {name}"] = f"{schema.get('default')} ({takes}): {schema.get('description', '')}"
     return facts
-
-
-def _values(schema: Mapping[str, Json]) -> str:
-    """The values that a setting takes: `0 < number <= 8`, or its choices."""
-    if isinstance(choices := schema.get("enum"), list):
-        return " or ".join(map(str, choices))
-    bound = {
-        key: f"{value:.0f}" if isinstance(value, float) and value.is_integer() else f"{value}" for key, value in schema.items()
-    }
-    low = next((f"{bound[key]} {sign} " for key, sign in (("minimum", "<="), ("exclusiveMinimum", "<")) if key in schema), "")
-    high = next((f" {sign} {bound[key]}" for key, sign in (("maximum", "<="), ("exclusiveMaximum", "<")) if key in schema), "")
-    either = alternatives if isinstance(alternatives := schema.get("anyOf"), list) else []
-    kind = schema.get("type") or " or ".join(one.get("type", "") for one in either) or "value"
-    return f"{low}{kind}{high}"
 
 
 def executor_facts(executor: Executor, entry: Entry) -> dict[str, Json]:

@@ -229,9 +229,11 @@ def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, optio
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]) if first["loc"] else ""  # the rest names the failed alternative of a union
-        raise CompbenchError(
-            f"{option} {prefix}{key}={changed.get(key)!r}: {first['msg']} ({fields[key].description if key in fields else what})."
-        ) from error
+        takes = values_of(type(model).model_json_schema()["properties"][key]) if key in fields else ""
+        its_own = first["type"] in ("value_error", "assertion_error")  # raised by a validator of the class, in words for people
+        found_wrong = first["msg"].removeprefix("Value error, ") if its_own or not takes else f"it takes {takes}"
+        means = fields[key].description if key in fields else what
+        raise CompbenchError(f"{option} {prefix}{key}={changed.get(key)!r}: {found_wrong} ({means}).") from error
     refuse_infinite({prefix + key: value for key, value in found.model_dump().items()}, option)
     return found
 
@@ -243,6 +245,22 @@ def refuse_infinite(values: Mapping[str, Json], option: str = "--set") -> None:
             json.dumps(value, allow_nan=False, default=list)
         except ValueError as error:
             raise CompbenchError(f"{option} {name}={value!r}: a setting is a finite number.") from error
+
+
+def values_of(schema: Mapping[str, Json]) -> str:
+    """The values that a setting takes, by its JSON schema: `0 < number <= 8`, or its choices; "" for texts, lists and tables."""
+    if isinstance(choices := schema.get("enum", [schema["const"]] if "const" in schema else None), list):
+        return " or ".join(map(str, choices))
+    if isinstance(either := schema.get("anyOf"), list):
+        known = [values_of(one) for one in either]
+        return " or ".join(known) if all(known) else ""
+    bound = {
+        key: f"{value:.0f}" if isinstance(value, float) and value.is_integer() else f"{value}" for key, value in schema.items()
+    }
+    low = next((f"{bound[key]} {sign} " for key, sign in (("minimum", "<="), ("exclusiveMinimum", "<")) if key in schema), "")
+    high = next((f" {sign} {bound[key]}" for key, sign in (("maximum", "<="), ("exclusiveMaximum", "<")) if key in schema), "")
+    kind = schema.get("type")
+    return f"{low}{kind}{high}" if kind in ("number", "integer", "boolean", "null") else ""
 
 
 def contrast(was: str, now: str, most: int = 200) -> tuple[str, str]:

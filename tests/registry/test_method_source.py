@@ -83,8 +83,8 @@ def test_each_wrong_setting_or_method_is_one_line_before_torch_is_loaded(tmp_pat
     broken.write_text(BROKEN)
     said = {
         "--method mono --set num_step=3": "compbench: no setting of method 'mono' named 'num_step'",
-        "--method rne --set num_steps=-1": "--set num_steps=-1: Input should be greater than or equal to 1",
-        "--method mono --set budget.train_steps=0": "--set budget.train_steps=0: Input should be greater than 0",
+        "--method rne --set num_steps=-1": "--set num_steps=-1: it takes 1 <= integer <= 100000 or budget (",
+        "--method mono --set budget.train_steps=0": "--set budget.train_steps=0: it takes 0 < integer",
         "--method mono --set task.shots=x": "task.shots",
         f"--method broken --plugin {broken}": "method 'broken' is broken: fit of method 'broken' must be a function, got 3.",
     }

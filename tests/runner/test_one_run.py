@@ -214,8 +214,8 @@ def test_a_plugin_that_breaks_on_import_is_one_line_and_no_record(home: Path, pl
         ({"head_widht": 2}, "Did you mean 'head_width'"),
         ({"head_width": -1}, "head_width=-1"),
         ({"budget.train_step": 5}, "budget.train_steps"),
-        ({"budget.patch": 99}, "less than or equal to 16"),
-        ({"task.judge": "oracle"}, "'plain' or 'pooled'"),
+        ({"budget.patch": 99}, "it takes 0 < integer <= 16 "),
+        ({"task.judge": "oracle"}, "it takes plain or pooled "),
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_runs(home: Path, overrides: dict, message: str) -> None:
@@ -226,7 +226,7 @@ def test_a_wrong_setting_is_refused_before_anything_runs(home: Path, overrides: 
 def test_a_method_for_vectors_is_refused_on_images(home: Path, plugin) -> None:
     file = plugin()
     file.write_text(file.read_text().replace("sample=sample)", "sample=sample, kinds=('vector',))"))
-    with pytest.raises(CompbenchError, match="makes vector samples"):
+    with pytest.raises(CompbenchError, match="makes vectors, and the task asks for images"):
         attempt(home, file)
 
 
