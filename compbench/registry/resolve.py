@@ -69,7 +69,8 @@ def configured(task: Task, overrides: Mapping[str, Json]) -> Task:
     shots = 0 if SETTING in type(task.settings).model_fields else changed.pop(SETTING, 0)  # a task may have its own
     if changed:
         if task.configure is None:
-            raise CompbenchError(f"task '{task.name}' has no settings; --set task.{next(iter(changed))} cannot be used.")
+            only = f"task '{task.name}' has no settings but task.{SETTING}"
+            raise CompbenchError(f"{only}; --set task.{next(iter(changed))} cannot be used.")
         task = task.configure(updated(task.settings, changed, f"task '{task.name}'", "task."))
     return with_shots(task, shots)
 
@@ -221,8 +222,9 @@ def _with_prefix(overrides: Mapping[str, Json], prefix: str) -> dict[str, Json]:
 def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, option: str = "--set") -> M:
     """`model` with some values replaced and checked.  Raises CompbenchError naming the setting and its bounds."""
     fields = type(model).model_fields
+    more = {SETTING} - fields.keys() if prefix == "task." else ()  # every task has it
     for unknown in changed.keys() - fields.keys():
-        error = suggest(f"setting of {what}", prefix + unknown, [prefix + name for name in fields])
+        error = suggest(f"setting of {what}", prefix + unknown, [prefix + name for name in (*fields, *more)])
         raise CompbenchError(f"{error} Values are set by {option} NAME=VALUE.")
     try:
         found = type(model).model_validate({**model.model_dump(), **changed})

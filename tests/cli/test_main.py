@@ -65,6 +65,10 @@ def cli(tmp_path: Path):
             "time_limit of the run: Input should be a finite",
         ),
         (("run", "--method", "mono", "--task", "gmm-id", "--set", f"x={'[' * 60_000}"), "is nested more than"),
+        (
+            ("run", "--method", "mono", "--task", "gmm-id", "--set", "task.shot=1"),
+            "Did you mean 'task.shots'? Known: task.means, ",
+        ),
         (("score", "a.npz", "--task", "gmm-id", "--set", "foo=1"), "--set foo: samples have no settings of a method"),
         (("data", "render", "dsprites", "--rows", "1", "--output", "/proc/none/a.png"), "could not write /proc/none/a.png"),
         (("data", "render", "dsprites", "--rows", "1", "--output", "a.none"), "use a name that ends in .png"),
