@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from compbench.cli import names as completion
-from compbench.cli.options import Finite, list_option, plugin_option
+from compbench.cli.options import Finite, device_option_of, list_option, plugin_option
 from compbench.cli.wrapping import paragraph
 from compbench.registry.registry import Registry
 from compbench.sweep.parse import names as names_of
@@ -25,7 +25,7 @@ LABEL = re.compile(r"(ok|failed|skipped) +| +(expected: +|came: +|to fix: +)?")
 @click.option("--all", "every", is_flag=True, help="Check all installed methods.")
 @list_option("--only", metavar="CHECK", help="Run only these checks: a,b,c, or give the option again.")
 @plugin_option("File of a method that is not installed; without NAME, check this method.")
-@click.option("--device", default="auto", show_default=True, help="auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
+@device_option_of("auto (CPU, then a GPU if there is one), cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--verbose", is_flag=True, help="Show every check and its time, not only failures.")
 @click.option(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from compbench.cli.options import device_option
 from compbench.cli.wrapping import paragraph
 from compbench.data.sources import SOURCES
 from compbench.diagnose import device_probe
@@ -66,7 +67,7 @@ class Finding(NamedTuple):
 
 
 @click.command()
-@click.option("--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N.")
+@device_option
 @click.option("--compile", "try_compiler", is_flag=True, help="Also try torch's compiler, which takes up to a minute.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(device: str, try_compiler: bool, as_json: bool) -> None:

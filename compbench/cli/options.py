@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -96,9 +97,18 @@ def plugin_option(help: str = "File of a method that is not installed.") -> Call
     return click.option("--plugin", "plugins", multiple=True, type=kind, metavar="FILE.py", help=help)
 
 
-device_option = click.option(
-    "--device", default="auto", show_default=True, help="auto (first GPU, else CPU), cpu, cuda or cuda:N."
-)
+def device_option_of(help: str) -> Callable[[Command], Command]:
+    """The option that names a device; whether this machine has the device is found when it is used."""
+    return click.option("--device", default="auto", show_default=True, callback=_device, help=help)
+
+
+def _device(_context: click.Context, _option: click.Parameter, word: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,4})?", word):
+        raise CompbenchError(f"no device is called '{word}'; use auto, cpu, cuda or cuda:N.")
+    return word
+
+
+device_option = device_option_of("auto (first GPU, else CPU), cpu, cuda or cuda:N.")
 threads_option = click.option("--threads", default=0, type=click.IntRange(0), help="Number of CPU threads; 0 takes all cores.")
 PRESET = Named(PRESETS, {"published": "standard"})
 """The type of every `--preset`."""

@@ -45,6 +45,8 @@ def look(progress: object, *, device: str, try_compiler: bool) -> Iterator[dict[
             found["bf16"] = devices.has_fast_bf16(place)
         if try_compiler:
             found["compiles"] = compiles(place.type)
+    except CompbenchError as error:
+        found["error"] = str(error)
     except Exception as error:  # any error is part of the report
         found["error"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
     yield found
