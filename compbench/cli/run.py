@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from compbench.cli.plan import plan_of, rescorable
 from compbench.cli.result import show_result
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import check_request
+from compbench.runner.audit import Listener
 from compbench.runner.one_run import look_up, processes_of, seal
 from compbench.runner.one_run import run as run_one
 from compbench.runner.signals import terminate_like_ctrl_c
@@ -118,14 +120,7 @@ def run(
         if is_sealed:  # just before its run, since the code may be edited during an earlier seed's
             (request,) = _sealed([request])
         try:
-            quiet = options["quiet"] or as_json
-            paths = [] if quiet else Store(Home(Path(request.home)).records).paths()  # listed once; a quiet run prints no plan
-            plan = plan_of(request, paths)
-            if not quiet and not options["force"] and (old := rescorable(request, paths)):
-                again = " ".join([f"compbench rescore {old}", *(f"--metric {name}" for name in request.metrics)])
-                click.echo(f"compbench: {old} is the same run with other metrics; `{again}` trains nothing.", err=True)
-            title = f"{request.method} on {request.task}, {request.preset}, seed {request.seed}"
-            with output.listener(quiet=quiet, title=title, plan=plan.words, seconds=plan.seconds) as listener:
+            with _Announced(request, quiet=options["quiet"] or as_json, force=options["force"]) as shown:
                 outcome = run_one(
                     request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
                 )
@@ -147,6 +142,28 @@ def run(
     if not as_json:
         output.show_pages(pages)
     sys.exit(worst)
+
+
+class _Announced(contextlib.ExitStack):
+    """Show a run's title, plan and progress from the moment when it begins; an impossible request never begins."""
+
+    def __init__(self, request: RunRequest, *, quiet: bool, force: bool) -> None:
+        super().__init__()
+        self._request, self._quiet, self._force = request, quiet, force
+        self.report: Listener = lambda stage, done, total: self._listener(stage, done, total)
+        self._listener: Listener = lambda stage, done, total: None
+
+    def begin(self) -> None:
+        if self._quiet:
+            return
+        request = self._request
+        paths = Store(Home(Path(request.home)).records).paths()  # listed once
+        plan = plan_of(request, paths)
+        if not self._force and (old := rescorable(request, paths)):
+            again = " ".join([f"compbench rescore {old}", *(f"--metric {name}" for name in request.metrics)])
+            click.echo(f"compbench: {old} is the same run with other metrics; `{again}` trains nothing.", err=True)
+        title = f"{request.method} on {request.task}, {request.preset}, seed {request.seed}"
+        self._listener = self.enter_context(output.listener(quiet=False, title=title, plan=plan.words, seconds=plan.seconds))
 
 
 def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:

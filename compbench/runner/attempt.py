@@ -137,8 +137,8 @@ class Attempt:
             check_same(self.spec, expected)
         return self._finished()
 
-    def run(self, expected: RunSpec | None = None) -> Outcome:
-        """The finished record of the request, or one of this attempt.
+    def run(self, expected: RunSpec | None = None, begins: Callable[[], None] = lambda: None) -> Outcome:
+        """The finished record of the request, or one of this attempt.  `begins` is called before the first stage.
 
         Raises:
             CompbenchError: the request itself is wrong; Unwritable: the store cannot be written.
@@ -162,6 +162,7 @@ class Attempt:
                     self._publish_checkpoints()
 
             self.pair.alarm = alarm
+            begins()
             ending = self._course()
             lease.check()
             return self._record(ending)

@@ -41,6 +41,7 @@ def run(
     registry: Registry | None = None,
     listener: Listener = lambda stage, done, total: None,
     alarm: Callable[[], None] = lambda: None,
+    begins: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run one spec, or return its finished record; the record of this attempt is stored whatever its status.
 
@@ -53,6 +54,7 @@ def run(
         registry: registry for method and task, which may have methods without a file; only with `in_process`.
         listener: called with (stage, done, total).
         alarm: called twice a second; may raise KeyboardInterrupt, which ends the run as Ctrl-C does.
+        begins: called once the request is known to be possible and to have no finished record, before any work.
 
     Raises:
         CompbenchError: the request itself is wrong.
@@ -71,7 +73,7 @@ def run(
             pair = ProcessPair(request, own, listener, alarm)
         try:
             attempt = Attempt(request, home, pair, force=force, resume=resume, in_process=in_process, registry=registry)
-            outcome = attempt.run(expected)
+            outcome = attempt.run(expected, begins)
         except BaseException as error:
             _let_go(own, well=isinstance(error, Busy) and not isinstance(error, Lost))
             raise

@@ -122,6 +122,27 @@ def test_seeds_that_another_process_runs_do_not_keep_a_run_from_the_others(
     assert cli(*words, "1").exit_code == 2
 
 
+def test_title_and_plan_are_printed_only_if_the_run_begins(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(request: RunRequest, **_: object) -> Outcome:
+        raise CompbenchError("this machine has 0 CUDA device(s).")
+
+    def begun(request: RunRequest, *, begins, listener, **_: object) -> Outcome:
+        begins()
+        listener("fit", 1, 2)
+        raise CompbenchError("the disk is full.")
+
+    words = ("run", "--method", "factored", "--task", "shapes3d-heavy")
+    monkeypatch.setattr("compbench.cli.run.run_one", refused)
+    assert cli(*words).output == "compbench: this machine has 0 CUDA device(s).\n"
+    monkeypatch.setattr("compbench.cli.run.run_one", begun)
+    title, plan, fit, error = cli(*words).output.splitlines()
+    assert title == "factored on shapes3d-heavy, quick, seed 0"
+    assert plan.startswith("plan  start ")
+    assert "fit 1/2" in fit
+    assert error == "compbench: the disk is full."
+    assert cli(*words, "--quiet").output == "compbench: the disk is full.\n"
+
+
 @pytest.mark.parametrize(("preset", "source"), [("published", "built-in"), ("standard", "embedded")])
 def test_what_people_call_a_preset_and_a_source_is_taken_too(preset: str, source: str) -> None:
     words = ["--method", "mono", "--task", "gmm-id", "--preset", preset, "--source", source]
