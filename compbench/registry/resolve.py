@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from compbench.api.interfaces import (
     NEEDS,
     Budget,
+    EventKind,
     Method,
     MethodSettings,
     Metric,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 COMPBENCH = "compbench"
 """The distribution whose metrics score every task that names no metrics."""
+PLURALS: dict[EventKind, str] = {"vector": "vectors", "image": "images", "trajectory": "trajectories"}
+"""What each kind of event is called in messages."""
 OF_THE_CODE = frozenset({"code", "method_version", "task_version", "metrics"})
 """Fields of a spec that name the code of the run; they do not belong to the request."""
 
@@ -114,7 +117,8 @@ def why_not(method: Method, task: Task) -> str:
     if task.negates and not method.negates:
         lacking = "the task asks for any value but one, and the method has no such NOT"
     if task.event.kind not in method.kinds:
-        lacking = f"it makes {' and '.join(method.kinds)} samples, asked for is the kind {task.event.kind}"
+        made = " and ".join(PLURALS[kind] for kind in method.kinds)
+        lacking = f"it makes {made}, and the task asks for {PLURALS[task.event.kind]}"
     return f"method '{method.name}' cannot work on task '{task.name}': {lacking}." if lacking else ""
 
 

@@ -98,7 +98,8 @@ class Contestant:
             self.settings = settings_of(self.request, self.method)
             self.budget = budget_of(self.request, self.task)
             if reason := why_not(self.method, self.task):
-                raise Refused(reason)
+                where = "" if entry.version == "file" else f"; compbench list {self.method.name} --matrix shows where it works"
+                raise Refused(f"{reason.removesuffix('.')}{where}.")
         return ContestantDescribed(
             settings=self.settings.model_dump(mode="json"),
             method_version=self.method.version,

@@ -52,7 +52,7 @@ def test_a_method_works_where_its_need_is_met(method: str, good: str, bad: str, 
 
 
 def test_the_kind_of_samples_is_told_first() -> None:
-    assert why("stripes", "blobs-iid").endswith("it makes image samples, asked for is the kind vector.")
+    assert why("stripes", "blobs-iid").endswith("it makes images, and the task asks for vectors.")
 
 
 def test_a_decentralised_method_may_say_that_it_is_for_one_silo_too() -> None:
