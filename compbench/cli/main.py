@@ -94,6 +94,9 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except click.NoSuchOption as error:
+            if error.ctx is not None and (error.ctx.info_name, error.option_name) == ("sweep", "--threads"):
+                message = "sweep has no --threads; --slots N divides the cores among N runs."
+                raise click.UsageError(message, error.ctx) from error
             if error.ctx is not None and any(option.name == "overrides" for option in error.ctx.command.params):
                 name = error.option_name.lstrip("-").replace("-", "_")
                 message = f"{error.message} A setting of a method, a task or the budget is --set {name}=VALUE."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,6 +101,7 @@ def run(
         overrides, tuning = {**tuned.settings, **overrides}, tuned.tuning
     if options["curve"] and options["resume"]:
         raise CompbenchError("--curve resumes by itself; leave --resume out.")
+    _refuse_several(method, task)
     requests = run_requests(
         [method],
         [task],
@@ -122,7 +125,12 @@ def run(
         try:
             with _Announced(request, quiet=options["quiet"] or as_json, force=options["force"]) as shown:
                 outcome = run_one(
-                    request, force=options["force"], resume=options["resume"], in_process=in_process, listener=listener
+                    request,
+                    force=options["force"],
+                    resume=options["resume"],
+                    in_process=in_process,
+                    listener=shown.report,
+                    begins=shown.begin,
                 )
         except Busy as busy:  # the other seeds still run
             if len(requests) == 1:
@@ -170,6 +178,14 @@ def _sealed(requests: Sequence[RunRequest]) -> list[RunRequest]:
     """The requests, each with the holdout pattern that its method's code and its seed draw."""
     with processes_of(Home(Path(requests[0].home))) as processes:
         return [seal(request, processes) for request in requests]
+
+
+def _refuse_several(method: str, task: str) -> None:
+    """Raise CompbenchError if `--method` or `--task` is a list or a pattern, which only `sweep` takes."""
+    for kind, words in (("method", method), ("task", task)):
+        if re.search(r"[,*?\[]", words):
+            command = shlex.join(["compbench", "sweep", "--method", method, "--task", task])
+            raise CompbenchError(f"run takes one {kind}; for several: {command}")
 
 
 def _foretell(requests: Sequence[RunRequest]) -> None:

@@ -71,6 +71,14 @@ def cli(tmp_path: Path):
             "Did you mean 'task.shots'? Known: task.means, ",
         ),
         (("score", "a.npz", "--task", "gmm-id", "--set", "foo=1"), "--set foo: samples have no settings of a method"),
+        (
+            ("run", "--method", "factored,mono", "--task", "gmm-id"),
+            "run takes one method; for several: compbench sweep --method factored,mono --task gmm-id",
+        ),
+        (
+            ("run", "--method", "mono", "--task", "gmm-*"),
+            "run takes one task; for several: compbench sweep --method mono --task 'gmm-*'",
+        ),
         (("data", "render", "dsprites", "--rows", "1", "--output", "/proc/none/a.png"), "could not write /proc/none/a.png"),
         (("data", "render", "dsprites", "--rows", "1", "--output", "a.none"), "use a name that ends in .png"),
     ],
@@ -92,9 +100,10 @@ def test_bad_input_is_one_line_with_exit_status_2(cli, words: tuple[str, ...], m
         (("gate", "--method", "mono", "--task", "gmm-id", "--tolerance", "nan"), "nan is not a finite number"),
         (("reproduce", "a", "--tolerance", "nan"), "nan is not a finite number"),
         (("check", "mono", "--time-limit", "inf"), "inf is not a finite number"),
+        (("sweep", "--threads", "1"), "sweep has no --threads; --slots N divides the cores among N runs."),
     ],
 )
-def test_a_number_out_of_its_range_is_refused(cli, words: tuple[str, ...], message: str) -> None:
+def test_an_option_or_a_value_that_a_verb_does_not_take_is_refused(cli, words: tuple[str, ...], message: str) -> None:
     result = cli(*words)
     assert result.exit_code == 2
     assert message in result.output
