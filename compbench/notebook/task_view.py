@@ -39,6 +39,12 @@ class TaskView:
     task: Task
     request: RunRequest
 
+    def __repr__(self) -> str:
+        held, event = self.task.holdout, self.task.event
+        cells = f"{len(held.cells)} of {held.pattern_space.num_combinations} cells held out"
+        shape = " x ".join(map(str, event.shape))
+        return f"<task {self.task.name}, {self.request.preset}, seed {self.request.seed}: {cells}, {event.kind} {shape}>"
+
     @cached_property
     @own_threads()
     def problem(self) -> Problem:

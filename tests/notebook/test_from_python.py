@@ -200,6 +200,11 @@ def test_a_task_renders_exactly_where_it_has_a_closed_form() -> None:
     assert torch.equal(image, truth(torch.tensor([[3, 4]]))[0])
 
 
+def test_a_task_is_one_short_line() -> None:
+    said = "<task bump-center, quick, seed 0: 289 of 784 cells held out, image 1 x 28 x 28>"
+    assert repr(compbench.task("bump-center")) == said
+
+
 @pytest.mark.parametrize("conditions", [[[3], [4, 5]], [["a", "b"]], [[10**30, 4]]])
 def test_conditions_that_are_no_whole_numbers_are_refused_in_one_line(conditions: list) -> None:
     with pytest.raises(CompbenchError, match="conditions are whole numbers"):
