@@ -242,7 +242,7 @@ def show_sweep(results: Sequence[RunResult], pages: Sequence[Path]) -> None:
 def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds: Sequence[float | None]) -> None:
     """Print one line per task: its number of methods, settings and seeds, how many runs exist, and hours for the missing ones.
 
-    Hours are the sum of `expected_seconds` over the missing runs; ? means that the store has no run of the task at this preset.
+    Hours are the sum of the expected seconds over the missing runs; a line below the table says what ? means.
     """
     tasks: dict[str, list[tuple[RunRequest, bool, float | None]]] = {}
     for request, done, took in zip(requests, there, seconds, strict=True):
@@ -252,14 +252,18 @@ def show_missing(requests: Sequence[RunRequest], there: Sequence[bool], seconds:
     table.add_column("preset", overflow="fold")
     for name in ("methods", "settings", "seeds", "there", "missing", "hours"):
         table.add_column(name, justify="right", overflow="fold")
+    unknown = False
     for task, runs in tasks.items():
         own = [request for request, _, _ in runs]
         settings = {json.dumps(request.overrides, sort_keys=True) for request in own}
         sizes = len({one.method for one in own}), len(settings), len({one.seed for one in own})
         missing = [took for _, done, took in runs if not done]
         hours = hours_of(missing) or "?"
+        unknown = unknown or hours == "?"
         table.add_row(task, own[0].preset, *map(str, (*sizes, len(runs) - len(missing), len(missing), hours)))
     console().print(table)
+    if unknown:
+        say(console(), "? ", "neither a finished run here nor a published one says how long such runs take")
 
 
 def show_pages(pages: Sequence[Path]) -> None:

@@ -57,12 +57,25 @@ def plan_of(request: RunRequest, paths: Sequence[Path]) -> Plan:
         total = median(record.seconds for record in found)
         by = f"{len(found)} run{'' if len(found) == 1 else 's'} of {'this method' if same else 'other methods'} here"
         return Plan(f"{_in_words(took)}; about {duration(total)} in all, by {by}", total)
-    if published := json.loads(EXPECTED.read_text()).get(request.task, {}).get(request.preset):
-        took, total = published["seconds"], sum(published["seconds"].values())
+    if took := _published(request.task, request.preset):
+        total = sum(took.values())
         by = f"by published runs on one thread, because none ran here; {kept}"
         return Plan(f"{_in_words({name: took[name] for name in STAGES})}; about {duration(total)} in all, {by}", total)
     known = f"its duration is not known before a first run; `{request.preset}` is meant to take {MEANT[request.preset]}"
     return Plan(f"{SENTENCE}; {known}; {kept}", None)
+
+
+def published_seconds(request: RunRequest) -> float | None:
+    """CPU seconds of a run by published runs of its task at its preset; None if there are none, or if its budget was changed."""
+    if any(name.startswith("budget.") for name in request.overrides):
+        return None
+    return sum(_published(request.task, request.preset).values()) or None
+
+
+def _published(task: str, preset: str) -> dict[str, float]:
+    """CPU seconds of each stage; {} if there are no published runs."""
+    known: dict[str, float] = json.loads(EXPECTED.read_text()).get(task, {}).get(preset, {}).get("seconds", {})
+    return known
 
 
 def _in_words(took: Mapping[str, float]) -> str:

@@ -16,6 +16,7 @@ from compbench.api.executor import RunResult, SweepOptions
 from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import RunOptions, list_option, rebuild_board, run_options, run_requests
+from compbench.cli.plan import published_seconds
 from compbench.cli.sweeps import cancel, status
 from compbench.registry.declared import missing_extra
 from compbench.registry.registry import Registry
@@ -213,7 +214,10 @@ def _foretell(
     requests, found = [one.request for one in requested], known(requested, listing, facts, every=True)
     there = [one.outcome is not None for one in found]
     on_gpu = bool(cards_of(options["device"]))
-    seconds = expected_seconds(requests, seconds_taken(listing, {one.preset for one in requests}, on_gpu=on_gpu))
+    own = expected_seconds(requests, seconds_taken(listing, {one.preset for one in requests}, on_gpu=on_gpu))
+    seconds = (
+        own if on_gpu else [published_seconds(one) if took is None else took for one, took in zip(requests, own, strict=True)]
+    )
     if as_json:
         names = {"method", "task", "seed", "preset", "overrides"}
         rows = [request.model_dump(mode="json", include=names) for request in requests]
@@ -229,7 +233,7 @@ def _foretell(
     said = f": {hours} hours, one after another" if left and hours else ""
     devices = Counter(one.outcome.record.spec.device_class for one in found if one.outcome is not None)
     of_which = "".join(f", {number} of them on {card}" for card, number in sorted(devices.items()) if card != "cpu")
-    click.echo(f"{sum(there)} of {len(requested)} runs are there{of_which}, {len(left)} are missing{said}.", err=True)
+    click.echo(f"{sum(there)} of {len(requested)} runs are there{of_which}; {len(left)} missing{said}.", err=True)
 
 
 def _there(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts) -> Iterator[tuple[int, RunResult]]:

@@ -9,6 +9,7 @@ from compbench.api.executor import RunResult
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.cli.options import rebuild_board
+from compbench.cli.plan import EXPECTED
 from compbench.cli.sweep import _exit_status
 from compbench.runner.attempt import Outcome
 from compbench.store.lease import Busy
@@ -193,12 +194,20 @@ GRID = ("--method", "mono,factored", "--task", "shapes3d-m*,gmm-id", "--seed", "
 
 def test_a_dry_sweep_counts_the_runs_of_each_task(cli) -> None:
     lines = cli("sweep", *GRID, "--dry-run").output.splitlines()
-    assert [line.split() for line in lines[:-1]] == [
+    assert [line.split() for line in lines[:-2]] == [
         ["task", "preset", "methods", "settings", "seeds", "there", "missing", "hours"],
         ["shapes3d-medium", "quick", "2", "2", "3", "0", "12", "?"],
         ["gmm-id", "quick", "2", "2", "3", "0", "12", "?"],
     ]
-    assert lines[-1] == "0 of 24 runs are there, 24 are missing."
+    assert lines[-2] == "? neither a finished run here nor a published one says how long such runs take"
+    assert lines[-1] == "0 of 24 runs are there; 24 missing."
+
+
+def test_a_dry_sweep_takes_published_durations_where_no_run_is_finished(cli) -> None:
+    lines = cli("sweep", "--method", "mono", "--task", "gmm-id", "--preset", "standard", "--seed", "0-99", "--dry-run").output
+    own = sum(json.loads(EXPECTED.read_text())["gmm-id"]["standard"]["seconds"].values())
+    assert lines.splitlines()[1].split()[-1] == f"{100 * own / 3600:.1f}"
+    assert "?" not in lines
 
 
 def test_names_and_seeds_said_again_are_added(cli) -> None:
@@ -216,7 +225,7 @@ def test_a_dry_sweep_says_what_the_missing_runs_may_take_by_those_of_their_metho
     grid = ("--method", "mono,factored", "--task", "gmm-id", "--seed", "0-1", "--dry-run")
     lines = cli("sweep", *grid).output.splitlines()
     assert lines[1].split() == ["gmm-id", "quick", "2", "1", "2", "0", "4", "4.0"]
-    assert lines[-1] == "0 of 4 runs are there, 4 are missing: 4.0 hours, one after another."
+    assert lines[-1] == "0 of 4 runs are there; 4 missing: 4.0 hours, one after another."
     lines = cli("sweep", *grid, "--preset", "smoke").output.splitlines()
     assert lines[1].split()[-1] == "?"
 
@@ -241,7 +250,7 @@ def test_a_dry_sweep_as_json_is_each_run_in_order_and_says_which_is_there(cli, t
         "seconds": done.seconds,
     }
     assert [(row["seed"], row["there"]) for row in rows] == [(0, False), (1, True)]
-    assert said.splitlines()[-1] == "1 of 2 runs are there, 1 are missing: 0.0 hours, one after another."
+    assert said.splitlines()[-1] == "1 of 2 runs are there; 1 missing: 0.0 hours, one after another."
 
 
 def test_method_and_task_leave_a_part_of_a_file_with_all_that_the_file_asks_for(cli, tmp_path: Path) -> None:
@@ -272,7 +281,7 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     path = tmp_path / "mine.toml"
     path.write_text('[[smoke]]\nmethods = "mono"\ntasks = "gmm-id"\nseeds = "0"\nany_device = true\n')
     words = ("sweep", "--file", str(path), "--preset", "smoke", "--device", "cpu")
-    said = "1 of 1 runs are there, 1 of them on NVIDIA H200, 0 are missing."
+    said = "1 of 1 runs are there, 1 of them on NVIDIA H200; 0 missing."
     assert cli(*words, "--dry-run").output.splitlines()[-1] == said
     done = cli(*words)
     assert done.output.splitlines()[-1] == "Nothing is missing."
@@ -291,7 +300,7 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
         said = cli(*words).output.splitlines()[0]
     assert said == "compbench: existing runs could not be found in advance: it died."
     path.write_text(mine.replace("any_device = true", ""))
-    assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there, 1 are missing")
+    assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there; 1 missing")
 
 
 def test_a_rerun_of_a_finished_sweep_asks_no_executor_and_starts_no_run(cli, tmp_path: Path, monkeypatch) -> None:
