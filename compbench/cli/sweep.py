@@ -108,6 +108,8 @@ def sweep(
     A setting with several values makes the grid larger: --set head_width=1,2.  On a CPU, --slots 2 gives each run half of the
     cores; their speeds are then marked as those of a shared machine.  --executor slurm or ray runs them on a cluster
     (docs/executors.md).
+
+    Exit status: 0 done, 1 some runs failed, 2 wrong usage, 130 stopped.
     """
     if click.get_current_context().invoked_subcommand:
         return
