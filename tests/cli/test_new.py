@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from compbench.cli.main import main
 from compbench.cli.new import GROUPS, render, start
-from compbench.sweep.grid import default_preset
+from compbench.sweep.grid import default_preset, grids
 from compbench.system.errors import CompbenchError
 
 EXAMPLE = Path(__file__).parents[2] / "plugins" / "compbench-example"
@@ -25,9 +25,11 @@ def test_the_example_in_this_repository_is_exactly_what_new_writes() -> None:
     assert files_in(EXAMPLE) == render("example")
 
 
-def test_a_method_s_readme_runs_for_the_public_board_at_that_board_s_preset() -> None:
+def test_a_method_s_readme_runs_for_the_public_board_at_that_board_s_preset_and_precision() -> None:
     (line,) = [line for line in render("my-own")["README.md"].decode().splitlines() if "--seed 0-2" in line]
-    assert line.endswith(f" --preset {default_preset('core')}")
+    preset = default_preset("core")
+    (precision,) = {grid.precision for grid in grids("core", preset)}
+    assert line.endswith(f" --preset {preset} --precision {precision}")
 
 
 @pytest.mark.parametrize("kind", GROUPS)
