@@ -16,7 +16,7 @@ from compbench.sweep.parse import names as names_of
 from compbench.system.errors import CompbenchError
 from compbench.testing.outside import check_all
 
-LABEL = re.compile(r"(ok|failed|skipped) +| +(expected: +|came: +|to fix: +)?")
+LABEL = re.compile(r"(ok|failed|skipped) +| +(expected: +|found: +|to fix: +)?")
 """The beginning of each line of a report; the rest of the line is wrapped on a terminal."""
 
 

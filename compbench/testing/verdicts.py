@@ -202,7 +202,7 @@ class Finding(NamedTuple):
     def message(self) -> str:
         """One line for people: what was expected, what was found, and how to fix it."""
         if self.status == "failed":
-            return f"expected: {self.expected}; came: {self.found}; to fix: {self.fix}; see {self.page}."
+            return f"expected: {self.expected}; found: {self.found}; to fix: {self.fix}; see {self.page}."
         return self.found
 
     def as_json(self) -> dict[str, object]:
@@ -240,7 +240,7 @@ class Report(NamedTuple):
                 text = f"{finding.status:7} {finding.title}" + (f"  {finding.seconds:.2f} s" if verbose else "")
                 yield text
                 if finding.status == "failed":
-                    yield from (f"          expected: {finding.expected}", f"          came:     {finding.found}")
+                    yield from (f"          expected: {finding.expected}", f"          found:    {finding.found}")
                     yield f"          to fix:   {finding.fix}; see {finding.page}"
                 elif finding.found:
                     yield f"          {finding.found}"
