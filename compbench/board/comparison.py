@@ -21,13 +21,22 @@ from compbench.board.notation import SMOKE, in_one_place
 from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
-from compbench.board.view import SAMPLES, STATE_WORDS, state
+from compbench.board.view import SAMPLES, State, state
 from compbench.registry.declared import kind_of_data
 from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
 from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError, suggest
 
 Z = 1.959963984540054
+STATE_SENTENCES: dict[State, str] = {
+    "best": "may be best",
+    "worse": "is shown to be worse",
+    "means": "draws means",
+    "unranked": "is not ranked",
+    "reference": "is a reference",
+    "failed": "failed",
+}
+"""What is said of a row in each state."""
 MARGIN = 24
 """Height in pixels of the space for the name above each picture."""
 
@@ -117,9 +126,9 @@ def compare_methods(board: Board, records: Iterable[Record], a: str, b: str, cos
 def _standings(section: Section, rows: Sequence[BoardRow]) -> list[str]:
     """How a board of these two rows ranks them; a board of all methods makes more comparisons and may rank them differently."""
     running = [row for row in rows if row.kind == "run"]
-    found = [f"of these two alone {row.label}: {STATE_WORDS[state(row)]}" for row in running]
+    found = [f"on a board of these two alone, {row.label} {STATE_SENTENCES[state(row)]}" for row in running]
     if len(running) == 2 and all(len(row.seeds) > 1 and state(row) == "unranked" for row in running):
-        found = ["of these two alone neither can be ranked: runs of one method differ as much as the two methods"]
+        found = ["on a board of these two alone, neither can be ranked: runs of one method differ as much as the two methods"]
     return [*([SMOKE] if section.preset == "smoke" else []), *found]
 
 

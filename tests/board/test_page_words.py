@@ -337,6 +337,7 @@ def test_terminal_and_compare_say_of_smoke_and_of_a_row_what_the_page_says() -> 
     assert SMOKE in task_board(board, "shapes3d-heavy")
     alike = [*runs("shapes3d-heavy", "factored", 0.5), *runs("shapes3d-heavy", "mono", 0.495)]
     (found,) = compare_methods(aggregate(alike), alike, "factored", "mono", Costs())
-    assert found.remarks[0].startswith("of these two alone neither can be ranked")
+    assert found.remarks[0].startswith("on a board of these two alone, neither can be ranked")
     (found,) = compare_methods(aggregate(made), made, "factored", "mono", Costs())
-    assert found.remarks[:3] == (SMOKE, "of these two alone factored: may be best", "of these two alone mono: shown to be worse")
+    said = [f"on a board of these two alone, {words}" for words in ("factored may be best", "mono is shown to be worse")]
+    assert found.remarks[:3] == (SMOKE, *said)
