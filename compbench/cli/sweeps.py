@@ -30,7 +30,7 @@ def status(as_json: bool) -> None:
         click.echo(json.dumps({"arrays": rows, "processes": processes}, sort_keys=True))
         return
     if not found and not workers:
-        click.echo("Nothing is under way.")
+        click.echo("Nothing is running.")
         return
     for one in found:
         counts = ", ".join(f"{number} {name}" for name, number in sorted(one.counts.items()))
@@ -38,7 +38,7 @@ def status(as_json: bool) -> None:
             f"job {one.facts.job} ({one.facts.submitted}): runs {counts}; members {one.members or 'ended'}; logs in {one.folder}"
         )
     for worker in workers:
-        click.echo(f"process {worker.holder.pid} on {worker.holder.host}: {worker.runs} under way")
+        click.echo(f"process {worker.holder.pid} on {worker.holder.host}: {worker.runs} running")
 
 
 @click.command()
@@ -60,7 +60,7 @@ def cancel(names: tuple[str, ...], everything: bool) -> None:
     workers = {str(one.holder.pid): one for one in worker_views(home)}
     unknown = [name for name in names if name not in found and name not in workers]
     if unknown:
-        raise CompbenchError(f"nothing under way is called {unknown[0]}; `compbench sweep status` shows what there is.")
+        raise CompbenchError(f"nothing running is called {unknown[0]}; `compbench sweep status` shows what there is.")
     if everything and workers and not found and not any(one.here for one in workers.values()):
         elsewhere = ", ".join(f"{one.holder.pid} on {one.holder.host}" for one in workers.values())
         raise CompbenchError(f"nothing was asked to stop: all processes are elsewhere ({elsewhere}); type there: kill PROCESS")

@@ -89,7 +89,9 @@ class SlurmSettings(ExecutorSettings):
     )
     setup: tuple[str, ...] = Field((), max_length=50, description='shell lines before a member starts: ["module load cuda"]')
     wait: bool = Field(True, description="wait for the members; false only submits them")
-    look_seconds: float = Field(30.0, ge=0.5, le=3600, description="seconds between two calls of squeue, which shows who lives")
+    look_seconds: float = Field(
+        30.0, ge=0.5, le=3600, description="seconds between two calls of squeue, which lists the running members"
+    )
 
     @model_validator(mode="after")
     def _has_time_to_work(self) -> SlurmSettings:

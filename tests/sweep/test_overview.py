@@ -116,7 +116,7 @@ def test_cancel_names_what_it_cannot_end(home: Path) -> None:
     held.path.write_text(text)
     for words, why in (
         (["4"], "process 4 is on node9; type there: kill 4"),
-        (["5"], "nothing under way is called 5"),
+        (["5"], "nothing running is called 5"),
         ([], "say which"),
     ):
         result = CliRunner().invoke(main, ["sweep", "cancel", *words])
