@@ -86,7 +86,7 @@ def sliced(known: Known) -> str:
     whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
     if not found:
         return ""
-    least = f"; on seen combinations these attain at least {percent(min(whole))}" if whole else ""
+    least = f"; these methods attain at least {percent(min(whole))} on seen combinations" if whole else ""
     at_best = f"Methods that add scores of single factors to the unconditional score have at best {listed(found)}{least}."
     return f"{at_best}{additive(known)}"
 
@@ -185,7 +185,7 @@ def particles(known: Known) -> str:
         f"With exact scores, weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} "
         f"targets ({settled(exact, ahead=True)} significantly). With learnt scores they do so on {share_of(near, nearer)} "
         f"targets among the sources ({settled(near, ahead=True)} significantly) and on {share_of(far, nearer)} far from them "
-        f"({settled(far, ahead=True)} significantly, and {settled(far, ahead=False)} significantly further away)."
+        f"({settled(far, ahead=True)} significantly; on {settled(far, ahead=False)}, `naive-sde` is significantly nearer)."
     )
 
 
