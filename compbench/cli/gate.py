@@ -68,7 +68,7 @@ class GateOptions(TypedDict):
     type=click.IntRange(2, 500),
     default=3,
     show_default=True,
-    help="Pairs of processes to time; up to 10 while the answer is unclear.",
+    help="Pairs of processes to time; more while the answer is unclear, up to 10 or twice as many.",
 )
 @click.option(
     "--clock",
