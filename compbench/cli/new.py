@@ -46,7 +46,7 @@ def new(name: str, kind: StarterKind, into: Path) -> None:
     for file in files:
         click.echo(folder / file)
     if not repository():
-        message = f"where compbench's repository is could not be found; {folder / 'README.md'} says what the workflows need"
+        message = f"the address of compbench's repository is not known; {folder / 'README.md'} says what the workflows need"
         click.echo(paragraph("note: ", message))
     click.echo(f'next: cd {folder} && pip install -e ".[test]" && pytest')
 
