@@ -160,10 +160,20 @@ class _Announced(contextlib.ExitStack):
         self._request, self._quiet, self._force = request, quiet, force
         self.report: Listener = lambda stage, done, total: self._listener(stage, done, total)
         self._listener: Listener = lambda stage, done, total: None
+        self._loading = not quiet and sys.stderr.isatty()
+        if self._loading:  # processes take seconds to load torch
+            click.echo(f"loading {request.method} and {request.task} ...", err=True, nl=False)
+            self.callback(self._clear)
+
+    def _clear(self) -> None:
+        if self._loading:
+            click.echo("\r\033[K", err=True, nl=False)
+            self._loading = False
 
     def begin(self) -> None:
         if self._quiet:
             return
+        self._clear()
         request = self._request
         paths = Store(Home(Path(request.home)).records).paths()  # listed once
         plan = plan_of(request, paths)
