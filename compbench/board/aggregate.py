@@ -58,7 +58,7 @@ def aggregate(
         standings: verification level of each record, by its name; a record without an entry is self-reported.
         catalogue: default settings of the tasks.
         costs: measured costs of methods on one machine.
-        method_defaults: default settings of the methods that are installed.
+        method_defaults: versions and default settings of the methods that are installed.
 
     Returns:
         rows with ranks; rows that do not compete, and failures, come last.
@@ -66,7 +66,7 @@ def aggregate(
     read = (record if isinstance(record, Record) else Record.model_validate(record) for record in records)
     checked, others = by_one_judge(read)
     older = older_code(checked)
-    newest: dict[tuple[str, str], int] = {}
+    newest = {method: version for method, (version, _) in (method_defaults or {}).items()}
     for record in checked:
         method = record.spec.method, record.plugin.distribution
         newest[method] = max(record.spec.method_version, newest.get(method, 0))

@@ -212,7 +212,7 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     if row.codes > 1:
         found.append(f"runs of {row.codes} versions of the code")
     if row.newer_version:
-        found.append(f"version {row.method_version} of the method; version {row.newer_version} was run elsewhere")
+        found.append(f"version {row.method_version} of the method, whose newest is {row.newer_version}")
     if row.older:
         found.append(older(row.older))
     if row.other_judge:

@@ -51,7 +51,7 @@ class BoardRow(NamedTuple):
         primary: the section's primary column.
         codes: how many versions of the code the runs came from; a change of GPU-only code does not count for CPUs.
         older: parts of the code that differ from those of newer records (`groups.older_code`).
-        newer_version: the newest version of the method that any record has; 0 if the row has it.
+        newer_version: the newest version of the method that is installed or that any record has; 0 if the row has it.
         other_judge: seeds whose distances use another judge's features than those of most runs: these distances are compared in
             floors (`Cell.relative`), and the kernel distance is left out.
         threads: numbers of CPU threads that the runs had.

@@ -251,8 +251,13 @@ def test_a_row_of_an_older_version_says_that_a_newer_one_was_run_on_another_task
     second = [one.model_copy(update={"spec": one.spec.model_copy(update={"method_version": 3})}) for one in second]
     old, new = sorted(rows([*first, *second]), key=lambda row: row.method_version)
     assert [(row.method_version, row.newer_version) for row in (old, new)] == [(1, 3), (3, 0)]
-    said = "version 1 of the method; version 3 was run elsewhere"
+    said = "version 1 of the method, whose newest is 3"
     assert [said in notation.notes(row) for row in (old, new)] == [True, False]
+
+
+def test_a_row_of_an_older_version_than_the_installed_one_says_so() -> None:
+    (row,) = rows(seeds("fkc", 0.5, 0.6), method_defaults={("fkc", ""): (4, {})})
+    assert "version 1 of the method, whose newest is 4" in notation.notes(row)
 
 
 def test_a_failed_seed_counts_as_the_worst_in_the_ranks() -> None:
