@@ -21,21 +21,14 @@ from compbench.board.notation import SMOKE, in_one_place
 from compbench.board.row import Board, BoardRow
 from compbench.board.statistics import Interval, interval, mean
 from compbench.board.timing import pooled_steps, timing
-from compbench.board.view import SAMPLES, State, state
+from compbench.board.view import SAMPLES, STATE_WORDS, state
 from compbench.registry.declared import kind_of_data
 from compbench.store.judges import IN_FEATURES, WITHOUT_UNIT, can_be_one
 from compbench.store.profiles import Costs
 from compbench.system.errors import CompbenchError, suggest
 
 Z = 1.959963984540054
-STATE_SENTENCES: dict[State, str] = {
-    "best": "may be best",
-    "worse": "is shown to be worse",
-    "means": "draws means",
-    "unranked": "is not ranked",
-    "reference": "is a reference",
-    "failed": "failed",
-}
+STATE_SENTENCES = STATE_WORDS | {"worse": "is shown to be worse", "unranked": "is not ranked", "reference": "is a reference"}
 """What is said of a row in each state."""
 MARGIN = 24
 """Height in pixels of the space for the name above each picture."""
