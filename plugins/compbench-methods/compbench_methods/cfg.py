@@ -6,8 +6,8 @@ to the network unchanged, although no training example has one.
 
 Theirs: the whole condition is dropped from 10 to 20 % of the training examples, and the weight is chosen for each network.
 Ours: it is dropped from 10 % of them, and the weight is the task's.
-Why: all rows of a task have one weight, so that they differ only in their idea.  On coloured digits, Shapes3D and plans it was
-chosen on seen combinations.
+Why: all rows of a task have one weight, so that they differ only in their idea.  On coloured digits, Shapes3D,
+plans and emoji it was chosen on seen combinations.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ Why: `standard` is limited to half an hour on two cores.
 
 Theirs: samples have weight 7.5 on every factor, in 100 DDIM steps.
 Ours: they have the task's weight on the holdout's factors, in the budget's steps.
-Why: all composed rows of a task have one weight; on coloured digits, Shapes3D and plans it was chosen on seen combinations.
+Why: all composed rows of a task have one weight; on coloured digits, Shapes3D, plans and emoji it was chosen
+on seen combinations.
 """
 
 from __future__ import annotations
