@@ -145,7 +145,7 @@ class Template:
         self.fresh = False
         self._python = str(python or sys.executable)
         self._lock = threading.Lock()
-        self._kept: list[object] = []  # what the template's life or folder hangs on
+        self._kept: list[socket.socket] = []  # what the template's life hangs on
         self._place = ""
         self._run, self._above = "", 0
 
@@ -179,11 +179,11 @@ class Template:
             return self._place
 
     def _own(self) -> str:
-        folder = tempfile.TemporaryDirectory(prefix="template-", dir="/tmp", ignore_cleanup_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix="template-", dir="/tmp"))  # not one that a fork's exit deletes
         life, theirs = socket.socketpair()
-        self._kept += [folder, life]
+        self._kept.append(life)
         with theirs:
-            return self._start(Path(folder.name), theirs.fileno())
+            return self._start(folder, theirs.fileno())
 
     def _shared(self) -> str:
         from filelock import FileLock
