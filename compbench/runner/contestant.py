@@ -448,7 +448,9 @@ class Contestant:
             return found
 
         ended = self._tally.copy()  # the probe draws examples too
-        found = probed(self.method, self.settings, self.model, self.problem, _on(self.device, asked), context)
+        found = probed(
+            self.method, self.settings, self.model, self.problem, _on(self.device, asked), context, trained=self._steps
+        )
         if self._counts:
             self._counts["granted_backward_passes"] = counted.granted_passes(self._counts, found.step_passes)
             again = {False: (found.request_passes, len(asked.x0))}

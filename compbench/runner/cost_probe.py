@@ -5,18 +5,23 @@ The number of network evaluations per sample is the FLOPs of a sample divided by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compbench.api.interfaces import Method, MethodSettings, Problem, Request
 from compbench.runner import counted
 from compbench.runner.asked_conditions import watched
 from compbench.store.counts import evaluations_excess
 from compbench.system import profiling
+from compbench.system.profiling import Flops
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from compbench.api.context import Context
+    from compbench.api.federation import Federation, LentSilo, ModelState, Work
 
 STEPS = 4
 """Number of training steps of the probe if there are several silos, whose stages take turns; otherwise it takes one step."""
@@ -25,8 +30,9 @@ STEPS = 4
 class Probed(NamedTuple):
     """FLOPs of a sample, of a training step (0 if a fit takes none), and evaluations per sample (None if they cannot be derived).
 
-    `asked` counts a sample's evaluations at conditions with values of 0 ... F factors, in a request of a few rows, pilots
-    included; it is () if no network takes conditions.  Backward passes are given per training step and for the whole request.
+    What a fit does once, after its steps, is divided among all of them.  `asked` counts a sample's evaluations at conditions with
+    values of 0 ... F factors, in a request of a few rows, pilots included; it is () if no network takes conditions.  Backward
+    passes are given per training step and for the whole request.
     """
 
     per_sample: float
@@ -44,6 +50,8 @@ def probed(
     problem: Problem,
     asked: Request,
     context: Callable[[], Context],
+    *,
+    trained: int,
 ) -> Probed:
     """Measure the costs of a method.
 
@@ -52,6 +60,7 @@ def probed(
         problem: the problem that it was fitted on; a training step is the mean over silos and stages of a short fit.
         asked: a request with some rows.
         context: makes a new context each time.
+        trained: number of training steps of the whole fit.
     """
     sampling = context()
 
@@ -78,8 +87,10 @@ def probed(
         reported = max(reported, done)
 
     fitting.progress = progress
-    with tally.counting_steps():
-        flops = profiling.flops_of(lambda: method.fit(settings, short, fitting))
+    with tally.counting_steps(), profiling.counting_flops() as so_far, after_steps(short.federation, so_far) as once:
+        method.fit(settings, short, fitting)
+        rest = once()
+    flops = so_far().since(rest)
     examples = min(tally.examples, tally.optimiser_steps * budget.batch_size)
     found, declared = None, method.evaluations and method.evaluations(settings, problem)
     if declared is not None and flops.forward and examples:
@@ -89,6 +100,55 @@ def probed(
     trains = reported > 0 or tally.optimiser_steps > 0
     by_size = conditions.of(asked.condition.shape[1])
     scale = declared / sum(by_size) if declared and by_size else 1 / len(asked.x0)
-    per_step = flops.total / max(steps, reported) if trains else 0.0
+    per_step = flops.total / max(steps, reported) + rest.total / max(1, trained) if trains else 0.0
     each = tally.backward_passes / max(1, tally.optimiser_steps, reported)
     return Probed(per_sample, per_step, found, tuple(scale * count for count in by_size), each, asking.backward_passes)
+
+
+@contextlib.contextmanager
+def after_steps(federation: Federation, so_far: Callable[[], Flops]) -> Iterator[Callable[[], Flops]]:
+    """Count what a fit does once: operations after the last step of a silo's work, or after the last step of the fit.
+
+    A density, for example, is centred on its silo's data.  What precedes a step counts with the steps.
+
+    Args:
+        federation: its silos' work is watched while the block runs.
+        so_far: tells the operations so far.
+    """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    last: Flops | None = None
+    found: list[Flops] = []
+
+    def step(*_: object) -> None:
+        nonlocal last
+        last = so_far()
+
+    def ended() -> None:
+        nonlocal last
+        if last is not None:
+            now = so_far()
+            found.append(now.since(last))
+            last = now
+
+    run = federation.run
+
+    def watched_run(work: Work, *given: Any, **named: Any) -> list[dict[str, Tensor]]:
+        def watched_work(silo: LentSilo, received: dict[str, Tensor], own: Context) -> ModelState:
+            state = work(silo, received, own)
+            ended()
+            return state
+
+        return run(watched_work, *given, **named)
+
+    def once() -> Flops:
+        ended()
+        return Flops(sum(one.total for one in found), sum(one.forward for one in found))
+
+    handle = register_optimizer_step_post_hook(step)
+    vars(federation)["run"] = watched_run  # of this federation alone
+    try:
+        yield once
+    finally:
+        handle.remove()
+        del vars(federation)["run"]

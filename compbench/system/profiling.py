@@ -58,19 +58,26 @@ class StepMeter:
 
 
 class Flops(NamedTuple):
-    """Floating point operations of a call: all of them, and those outside of backward passes."""
+    """Floating point operations: all of them, and those outside of backward passes."""
 
     total: float
     forward: float
 
+    def since(self, before: Flops) -> Flops:
+        """The operations that were added after `before`."""
+        return Flops(self.total - before.total, self.forward - before.forward)
+
 
 def count_flops(call: Callable[[], object]) -> float:
     """Floating point operations of a call by torch's formulas (multiply and add count as two; norms are not counted)."""
-    return flops_of(call).total
+    with counting_flops() as so_far:
+        call()
+    return so_far().total
 
 
-def flops_of(call: Callable[[], object]) -> Flops:
-    """Floating point operations of a call, and separately those outside of any backward pass.
+@contextlib.contextmanager
+def counting_flops() -> Iterator[Callable[[], Flops]]:
+    """Count floating point operations while the block runs; the function that it gives tells those so far.
 
     `FlopCounterMode` is not used, because its hooks on modules refuse `torch.autograd.grad` with respect to a module's input,
     which energies and guidance call.  Attention runs as separate products, because fused kernels on a CPU, and that of a whole
@@ -105,10 +112,9 @@ def flops_of(call: Callable[[], object]) -> Flops:
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH), Counter() as counter:
-            call()
+            yield lambda: Flops(float(counter.total), float(counter.forward))
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
-    return Flops(float(counter.total), float(counter.forward))
 
 
 PEAK_SHAPES = {"cpu": ((512, 512, 512), (1024, 1024, 1024), (2048, 512, 512)), "cuda": ((4096,) * 3, (8192,) * 3)}

@@ -298,7 +298,9 @@ def _evaluations(learner: Learner, declared: int) -> float | None:
     problem = replace(problem, budget=problem.budget.model_copy(update={"train_steps": PROBE_STEPS}))
     progress, models = Progress(), []
     with tally.counting_steps():
-        flops = profiling.flops_of(lambda: models.append(learner.fit(problem=problem, progress=progress)))
+        with profiling.counting_flops() as so_far:
+            models.append(learner.fit(problem=problem, progress=progress))
+        flops = so_far()
 
     def sample(rows: int) -> None:
         learner.sample(learner.asked[:1].expand(rows, -1), learner.noise(rows), model=models[0])

@@ -127,7 +127,7 @@ def test_nothing_is_trained(name: str) -> None:
     method, reported = METHODS[name], []
     model = method.fit(method.settings(), problem(), context(progress=lambda done, total: reported.append(done)))
     request = Request(WHOLE[:8], torch.randn(8, 5))
-    costs = probed(method, method.settings(), model, problem(), request, context)
+    costs = probed(method, method.settings(), model, problem(), request, context, trained=0)
     assert (reported, costs.per_train_step, method.evaluations(method.settings(), problem())) == ([], 0.0, 0)
 
 

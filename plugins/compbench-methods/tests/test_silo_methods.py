@@ -20,6 +20,8 @@ from compbench.flow.independence import peer_loss
 from compbench.flow.local_experts import LocalSettings
 from compbench.flow.silos import NUM_LABELS, local_experts, network, recipe, split
 from compbench.runner.checkpoints import FileCheckpoints
+from compbench.runner.cost_probe import probed
+from compbench.system import profiling
 from compbench.system.bf16 import arithmetic
 from compbench.system.errors import Cancelled
 
@@ -83,6 +85,19 @@ def test_states_cross_the_border_as_often_as_the_method_says(name: str) -> None:
         size = sum(value.numel() * value.element_size() for value in model.state_dict().values())
         assert [account.bytes_in for account in accounts] == [12 * size] * 3
         assert [account.bytes_out for account in accounts] == [12 * size] * 3
+
+
+@pytest.mark.parametrize("name", ["ddm", "dfd"])
+def test_a_short_fit_tells_the_cost_of_a_whole_one(name: str) -> None:
+    """dfd centres each silo's energy once, which costs more than all steps of a short fit."""
+    method, steps = METHODS[name], []
+    whole = problem(train_steps=80)
+    ctx = context(progress=lambda done, total: steps.append(done))
+    with profiling.counting_flops() as so_far:
+        model = method.fit(method.settings(), whole, ctx)
+    request = Request(torch.tensor(HOLDOUT.cells).repeat(4, 1), torch.randn(4, 2))
+    found = probed(method, method.settings(), model, problem(train_steps=80), request, context, trained=max(steps))
+    assert max(steps) * found.per_train_step == pytest.approx(so_far().total, rel=0.02)
 
 
 def test_dfd_asks_strangers_only_where_a_setting_says_so() -> None:
