@@ -5,8 +5,7 @@ The number of network evaluations per sample is the FLOPs of a sample divided by
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,10 +86,8 @@ def probed(
         reported = max(reported, done)
 
     fitting.progress = progress
-    with tally.counting_steps(), profiling.counting_flops() as so_far, after_steps(short.federation, so_far) as once:
-        method.fit(settings, short, fitting)
-        rest = once()
-    flops = so_far().since(rest)
+    with tally.counting_steps():
+        flops, once = fit_flops(lambda: method.fit(settings, short, fitting), short.federation)
     examples = min(tally.examples, tally.optimiser_steps * budget.batch_size)
     found, declared = None, method.evaluations and method.evaluations(settings, problem)
     if declared is not None and flops.forward and examples:
@@ -100,38 +97,38 @@ def probed(
     trains = reported > 0 or tally.optimiser_steps > 0
     by_size = conditions.of(asked.condition.shape[1])
     scale = declared / sum(by_size) if declared and by_size else 1 / len(asked.x0)
-    per_step = flops.total / max(steps, reported) + rest.total / max(1, trained) if trains else 0.0
+    per_step = flops.total / max(steps, reported) + once / max(1, trained) if trains else 0.0
     each = tally.backward_passes / max(1, tally.optimiser_steps, reported)
     return Probed(per_sample, per_step, found, tuple(scale * count for count in by_size), each, asking.backward_passes)
 
 
-@contextlib.contextmanager
-def after_steps(federation: Federation, so_far: Callable[[], Flops]) -> Iterator[Callable[[], Flops]]:
-    """Count what a fit does once: operations after the last step of a silo's work, or after the last step of the fit.
+def fit_flops(fit: Callable[[], object], federation: Federation) -> tuple[Flops, float]:
+    """Floating point operations of a fit's steps, and those of the forward passes that it makes once, after them.
 
-    A density, for example, is centred on its silo's data.  What precedes a step counts with the steps.
+    A density, for example, is centred on its silo's data.  Such passes follow the last step of a silo's work, or of the fit, and
+    no backward pass is among them.  What precedes a step counts with the steps.
 
     Args:
-        federation: its silos' work is watched while the block runs.
-        so_far: tells the operations so far.
+        fit: a whole fit.
+        federation: of the fitted problem; its silos' work is watched meanwhile.
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     last: Flops | None = None
-    found: list[Flops] = []
+    once = 0.0
+    run = federation.run
 
     def step(*_: object) -> None:
         nonlocal last
         last = so_far()
 
     def ended() -> None:
-        nonlocal last
+        nonlocal last, once
         if last is not None:
             now = so_far()
-            found.append(now.since(last))
+            more = now.total - last.total
+            once += more if more == now.forward - last.forward else 0.0
             last = now
-
-    run = federation.run
 
     def watched_run(work: Work, *given: Any, **named: Any) -> list[dict[str, Tensor]]:
         def watched_work(silo: LentSilo, received: dict[str, Tensor], own: Context) -> ModelState:
@@ -141,14 +138,14 @@ def after_steps(federation: Federation, so_far: Callable[[], Flops]) -> Iterator
 
         return run(watched_work, *given, **named)
 
-    def once() -> Flops:
-        ended()
-        return Flops(sum(one.total for one in found), sum(one.forward for one in found))
-
     handle = register_optimizer_step_post_hook(step)
     vars(federation)["run"] = watched_run  # of this federation alone
     try:
-        yield once
+        with profiling.counting_flops() as so_far:
+            fit()
     finally:
         handle.remove()
         del vars(federation)["run"]
+    ended()
+    found = so_far()
+    return Flops(found.total - once, found.forward - once), once

@@ -63,10 +63,6 @@ class Flops(NamedTuple):
     total: float
     forward: float
 
-    def since(self, before: Flops) -> Flops:
-        """The operations that were added after `before`."""
-        return Flops(self.total - before.total, self.forward - before.forward)
-
 
 def count_flops(call: Callable[[], object]) -> float:
     """Floating point operations of a call by torch's formulas (multiply and add count as two; norms are not counted)."""

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from compbench.api.interfaces import Method
 from compbench.runner import counted
+from compbench.runner.cost_probe import fit_flops
 from compbench.store.conditions import KINDS, LEAST_EXAMPLES, by_kind, untrained
 from compbench.store.counts import evaluations_excess, fit_excess
-from compbench.system import devices, profiling
+from compbench.system import devices
 from compbench.testing.known_answers import Fault, KnownAnswer
 from compbench.testing.long_requests import middle_obeys, obeys_long
 from compbench.testing.watched import FEWEST_STEPS, FIT_SEED, SAMPLE_SEED, Broken, Progress, Skipped, Subject
@@ -298,9 +299,7 @@ def _evaluations(learner: Learner, declared: int) -> float | None:
     problem = replace(problem, budget=problem.budget.model_copy(update={"train_steps": PROBE_STEPS}))
     progress, models = Progress(), []
     with tally.counting_steps():
-        with profiling.counting_flops() as so_far:
-            models.append(learner.fit(problem=problem, progress=progress))
-        flops = so_far()
+        flops, _ = fit_flops(lambda: models.append(learner.fit(problem=problem, progress=progress)), problem.federation)
 
     def sample(rows: int) -> None:
         learner.sample(learner.asked[:1].expand(rows, -1), learner.noise(rows), model=models[0])

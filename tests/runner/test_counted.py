@@ -12,6 +12,7 @@ from torch import Generator
 from compbench.api.federation import LentSilo
 from compbench.api.schemas import RunRequest
 from compbench.runner import counted
+from compbench.runner.cost_probe import fit_flops
 from compbench.runner.counted import Tally
 from compbench.runner.one_run import run
 from compbench.store.counts import SLACK, beyond_budget, evaluations_excess, extension_excess, fit_excess
@@ -98,6 +99,25 @@ def test_evaluations_are_those_of_one_more_sample() -> None:
     assert counted.evaluations(sample, 2, 0, 10, declared=3) is None
     assert evaluations_excess(6, 6) == ""
     assert "about 6 evaluations" in evaluations_excess(6.0, 3)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_forward_passes_after_the_last_step_count_once_unless_they_train_by_hand(by_hand) -> None:
+    weight, rows = torch.zeros(8, 8, requires_grad=True), torch.ones(10, 8)
+    forward = 2 * 8 * 8 * 10
+
+    def fit() -> None:
+        optimiser = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(3):
+            (rows @ weight).sum().backward()
+            optimiser.step()
+        for _ in range(5):
+            loss = (rows @ weight).sum()
+            if by_hand:
+                loss.backward()
+
+    steps = 8 if by_hand else 3
+    assert fit_flops(fit, VECTOR(CPU).federation) == ((2 * steps * forward, steps * forward), 0 if by_hand else 5 * forward)
 
 
 def test_an_extension_has_a_budget_of_its_own() -> None:

@@ -8,7 +8,7 @@ from torch import Generator
 
 from compbench.registry.registry import Registry
 from compbench.testing.known_answers import KNOWN, KnownAnswer
-from compbench.testing.learning import Learner, asked
+from compbench.testing.learning import Learner, _evaluations, asked
 from compbench.testing.watched import Broken
 
 SEPARATED = [known for known in KNOWN if known.separated]
@@ -102,6 +102,14 @@ def test_an_exact_gaussian_lies_exactly_where_the_data_do_and_passes(tmp_path) -
     still = (known.centre(known.cells) == known.centre(known.cells[:1])).all(0)
     middle = samples[:, still].quantile(torch.tensor([0.25, 0.75]), dim=0).mean(0)
     torch.testing.assert_close(middle, known.centre(known.cells)[0, still])
+
+
+def test_what_a_fit_does_once_hides_no_evaluations(tmp_path) -> None:
+    """dfd centres its energies once; counted with the two steps of a short fit, that left 0.1 evaluations of 24."""
+    known = next(known for known in KNOWN if known.tiny.name == "vector known")
+    learner = Learner(Registry().load("methods", "dfd"), known, torch.device("cpu"), tmp_path)
+    declared = learner.method.evaluations(learner.settings, learner.fitted_on)
+    assert _evaluations(learner, declared) == pytest.approx(declared, rel=0.05)
 
 
 @pytest.mark.parametrize("masks", [0.0, 0.3])
