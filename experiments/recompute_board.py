@@ -71,7 +71,7 @@ def cells(own: list[Run], score: str, version: str, others: set[int]) -> dict[st
         for one in raw["scores"]
         if one["value"] is not None and not (one["metric"] == "kid" and id(raw) in others)
     ]
-    found = [one for one in every if one["name"] == score.split("@")[0] and str(one["metric_version"]) == version]
+    found = [one for one in every if one["name"] == score.split("@")[0] and str(one.get("metric_version", 1)) == version]
     values = [one["value"] for one in found]
     if not values:
         return {}
@@ -81,7 +81,7 @@ def cells(own: list[Run], score: str, version: str, others: set[int]) -> dict[st
     if len(values) > 1:
         numbers["std"] = statistics.stdev(values)
     for name in ("ceiling", "floor"):
-        known = [one[name] for one in found if one[name] is not None]
+        known = [one[name] for one in found if one.get(name) is not None]
         if known:
             numbers[name] = statistics.fmean(known)
     return numbers
@@ -94,8 +94,8 @@ def other_judges(every: list[Run]) -> set[int]:
     """
     alike: dict[str, list[tuple[Run, dict[str, float]]]] = defaultdict(list)
     for raw in every:
-        spec, own = raw["spec"], [one for one in raw["scores"] if one["metric"] == "fd_judge"]
-        floors = {one["split"]: one["floor"] for one in own if one["floor"] is not None}
+        spec, own = raw["spec"], [one for one in raw.get("scores", ()) if one["metric"] == "fd_judge"]
+        floors = {one["split"]: one["floor"] for one in own if one.get("floor") is not None}
         if floors:
             counts = sorted({(one["split"], one["n"]) for one in own})
             data = [spec["task"], spec["task_version"], spec.get("task_settings", {}), spec["fingerprint"], spec["seed"], counts]
@@ -117,13 +117,13 @@ def error(one: dict[str, Any]) -> Any:
     """A distance, or what a score of which more is better lacks to real data's."""
     if one["value"] is None or one["direction"] == "lower":
         return one["value"]
-    return None if one["ceiling"] is None else one["ceiling"] - one["value"]
+    return None if one.get("ceiling") is None else one["ceiling"] - one["value"]
 
 
 def parts(own: list[Run], oracle: list[Run], term: str) -> dict[str, float]:
     """A learnt row's primary score, split into that with exact scores and the part that learning adds, over the common seeds."""
     learnt, exact = (
-        {raw["spec"]["seed"]: error(one) for raw in row for one in raw["scores"] if one["primary"]} for row in (own, oracle)
+        {raw["spec"]["seed"]: error(one) for raw in row for one in raw["scores"] if one.get("primary")} for row in (own, oracle)
     )
     seeds = sorted(learnt.keys() & exact.keys())
     if not seeds or None in {*learnt.values(), *exact.values()}:

@@ -15,7 +15,7 @@ from compbench.api.interfaces import LARGEST, Budget, Score
 from compbench.system.errors import CompbenchError, first_of
 from compbench.system.files import Json
 
-RECORD_FORMAT = 12
+RECORD_FORMAT = 13
 """Version of the records' format.  It goes up when a record's fields or lines change; `compbench.store.format` migrates older
 records.
 
@@ -27,6 +27,7 @@ records.
 10: the record says where settings were tuned and whether a holdout is sealed.
 11: the record says which settings were given by hand.
 12: the record names the shots that were trained on, and says how additive the network's hidden activations are.
+13: fields at their defaults are left out, except in `spec`.
 """
 
 Status = Literal["ok", "failed", "timeout", "oom", "killed", "refused"]

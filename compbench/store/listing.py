@@ -62,10 +62,10 @@ def glimpse(path: Path) -> Glimpse | None:
     except CompbenchError:
         return None
     status, seconds, device = (pattern.search(content) for pattern in (STATUS, SECONDS, DEVICE_CLASS))
-    if not (status and seconds and device):
+    if not (status and device):
         return None
     try:
-        took = float(seconds[1])
+        took = float(seconds[1]) if seconds else 0.0
     except ValueError:
         return None
     return Glimpse(status[1].decode(), device[1].decode(errors="replace"), bool(RESUMED.search(content)), took)

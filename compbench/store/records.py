@@ -30,8 +30,8 @@ GAP = 32
 """The attempts of a run end where this many numbers in a row have no file; a deleted attempt leaves a gap, and a scheduler that
 starts a stopped run again and again leaves many attempts to delete."""
 
-_FIELD_SETS: dict[tuple[type[BaseModel], int], set[str]] = {}
-"""The set of field names that all parts of a type with this number of fields share; in published records there is only one."""
+_FIELD_SETS: dict[frozenset[str], set[str]] = {}
+"""The one set of field names that all parts with these fields share; published records have some dozens."""
 
 T = TypeVar("T")
 
@@ -65,9 +65,8 @@ def _share_field_sets(record: Record) -> None:
     places: tuple[BaseModel, ...] = (record.environment, record.code, record.plugin, *record.artifacts, *record.losses)
     for part in (record, spec, spec.budget, profile, *profile.stages, *record.scores, *places):
         own = part.__pydantic_fields_set__
-        known = _FIELD_SETS.setdefault((type(part), len(own)), own)
-        if known == own:
-            object.__setattr__(part, "__pydantic_fields_set__", known)  # frozen, and a copy of a part copies its set
+        known = _FIELD_SETS.setdefault(frozenset(own), own)
+        object.__setattr__(part, "__pydantic_fields_set__", known)  # frozen, and a copy of a part copies its set
 
 
 def read_result(path: Path) -> Record:

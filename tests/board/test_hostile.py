@@ -74,7 +74,7 @@ def put(key: str, value: object):
     def change(raw: dict) -> None:
         *way, last = key.split(".")
         for part in way:
-            raw = raw[int(part)] if part.isdigit() else raw[part]
+            raw = raw[int(part)] if part.isdigit() else raw.setdefault(part, {})
         raw[last] = value
 
     return change

@@ -29,7 +29,7 @@ def test_a_run_is_found_by_its_names_and_no_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.json")), ids=lambda path: path.stem[:40])
 def test_a_glimpse_says_what_the_record_says_in_every_format(path: Path) -> None:
     raw = json.loads(path.read_bytes())
-    assert glimpse(path) == Glimpse(raw["status"], raw["spec"]["device_class"], raw["resumed"], raw["seconds"])
+    assert glimpse(path) == Glimpse(raw["status"], raw["spec"]["device_class"], raw.get("resumed", False), raw["seconds"])
 
 
 def test_of_a_file_that_is_no_record_nothing_is_seen(tmp_path: Path) -> None:

@@ -198,6 +198,21 @@ def test_a_field_more_or_less_needs_a_new_format() -> None:
     assert dump(parse(stored)) == stored
 
 
+def test_a_field_that_is_left_out_has_the_default_that_it_had_when_it_was_left_out() -> None:
+    """If this fails: a default has changed, so records of format 13 say something else; give the new one to new records alone."""
+    whole, short = ((FORMATS / f"format-{number}.json").read_bytes() for number in (12, 13))
+    assert parse(short) == parse(whole)
+    assert len(short) < 0.8 * len(whole)
+    left_out = {name for name in json.loads(whole)["profile"] if name not in json.loads(short)["profile"]}
+    assert left_out >= {"energy_joules", "silos", "distrust"}
+
+
+def test_a_record_has_its_whole_spec_whose_hash_is_its_identity() -> None:
+    raw = json.loads(dump(record()))
+    canonical = json.dumps(raw["spec"], sort_keys=True, separators=(",", ":"), allow_nan=False)
+    assert hashlib.sha256(canonical.encode()).hexdigest() == raw["identity"]
+
+
 def test_a_folder_of_records_that_may_not_be_listed_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(folder: Path) -> list[str]:
         raise PermissionError(13, "Permission denied")

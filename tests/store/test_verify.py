@@ -209,8 +209,8 @@ def test_a_fit_of_another_run_is_no_part_of_the_whole(tmp_path: Path) -> None:
 def test_a_downgraded_format_is_refused_by_every_reader(tmp_path: Path) -> None:
     folder = store(tmp_path / "records", 0.5)
     raw = json.loads(record_of(folder).read_bytes())
-    del raw["digest"], raw["code"]
-    raw["environment"]["fence"] = raw["environment"].pop("sandbox")
+    del raw["digest"]
+    raw["environment"]["fence"] = "landlock"
     raw["scores"][0]["value"] = 0.99
     record_of(folder).write_text(json.dumps({**raw, "format": 1}))
     assert "has no digest" in verify(folder).findings[0].problem
