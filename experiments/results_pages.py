@@ -40,9 +40,9 @@ PRESET = "standard"
 COMMAND = "python experiments/results_pages.py"
 HEAD = f"<!-- `{COMMAND}` writes this file from leaderboards/records: do not edit it. -->"
 READ = (
-    "Each dot is a seed of a competing method: filled if the method *may be best*, hollow if it is shown to be worse. A bar is "
-    f"the interval of the mean. Shares below {LEAST:g} are drawn there. The solid line is the best answer that ignores the "
-    "request, the dashed line real data."
+    "A dot is a seed of a competing method: filled if the method *may be best*, hollow if it is shown to be worse. Bars are "
+    f"intervals of means. Shares below {LEAST:g} are drawn there. Solid line: the best answer that ignores the request; dashed "
+    "line: real data."
 )
 MAPS_READ = (
     "The darker a cell, the more of its samples are right; held-out cells have a frame. Methods are in the order of the table."
@@ -132,12 +132,12 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
         (
             "recall.svg",
             "Accuracy against recall",
-            "A request of these tasks has several pictures, so a method with less than half of real data's recall draws means.",
+            "A request of these tasks has several pictures: left of half of real data's recall a method draws means.",
         ),
         (
             "lattice.svg",
             "Which combinations fail",
-            "The hardest split of Shapes3D, shapes by hues: held-out cells have a frame, and dark cells have many right samples.",
+            "Shapes by hues, on the hardest split of Shapes3D: framed cells are held out, and dark ones have many right samples.",
         ),
         (
             "exact.svg",
@@ -147,20 +147,18 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
         (
             "silos.cost.svg",
             "What a score costs where data stay in silos",
-            "The upper plots have what a silo sends, the lower ones the cost of training and samples.",
+            "Upper plots: what a silo sends; lower ones: the cost of training and samples.",
         ),
     ]
-    drawn = [f"## {title}\n\n![{title}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
+    drawn = [f"## {title}\n\n![plot]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
     pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
-    beyond = (
-        f"; what sealed holdouts, shots, tuning and the structure of networks say is [here]({FOLDER}/{ASIDES})" if asides else ""
-    )
+    beyond = f"; beyond them: [sealed holdouts, shots, tuning and structure]({FOLDER}/{ASIDES})" if asides else ""
     entries = [entry for _, answer in known.view.answers() for entry in answer.entries]
     older = sum(entry.row.newer_version > 0 for entry in entries)
     versions = f"{older} of {len(entries)} rows have an older version of their method; the tables say which. " if older else ""
     about = (
         f"This page has the findings of the published runs at `{known.view.preset}`. A method *may be best* unless another one "
-        f"is shown to be better. {versions}Each family of tasks has a page with tables, seeds and samples: {pages}{beyond}. "
+        f"is shown to be better. {versions}Tables, seeds and samples of each family of tasks: {pages}{beyond}. "
         "[How to read a board](boards.md) explains the terms, and [investigations](investigations/index.md) "
         "answer single questions."
     )

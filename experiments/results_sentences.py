@@ -18,7 +18,8 @@ from compbench.board.verdict import HALF, LEARNT, SOLVED
 from compbench.board.view import Answer, Entry, View
 
 SHAPES = {"a quarter": "shapes3d-light", "half": "shapes3d-medium", "three quarters": "shapes3d-heavy"}
-"""A map from the held-out share of the pairs to the task."""
+EMOJI = {"a quarter": "emoji-light", "half": "emoji-medium", "three quarters": "emoji-heavy"}
+"""Maps from the held-out share of the pairs to the task."""
 DIGITS, POINTS, PLANS, SPRITES = "cmnist-noniid", "blobs-noniid", "planning-noniid", "dsprites-light"
 BUMPS = ("bump-center", "bump-corner")
 SLICED = frozenset(
@@ -54,7 +55,7 @@ def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
 
     shapes, plane_tasks = pages(*SHAPES.values()), pages("gauss2d-fact-id")
     made = [
-        (asked_outright(known), shapes),
+        (asked_outright(known), pages(*SHAPES.values(), *EMOJI.values())),
         (sliced(known), shapes),
         (composing_is_not_learning(known), ("seen.svg",)),
         (not_learnt(known), pages(*unlearnt(known))),
@@ -71,23 +72,27 @@ def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def asked_outright(known: Known) -> str:
-    parts = [
-        f"with {part}, {candidates(answer)}, and {code(answer.best[0].row.method)} has the best mean ({answer.best[0].score})"
-        for part, task in SHAPES.items()
-        if (answer := known.answer(task)) and answer.best
-    ]
-    return f"On Shapes3D some pairs of shape and hue are held out: {'; '.join(parts)}." if parts else ""
+    """What may be best on Shapes3D, and on drawings by artists, for each held-out share of the pairs."""
+    held_out = {"On Shapes3D pairs of shape and hue": SHAPES, "On emoji, which artists drew, pairs of role and skin tone": EMOJI}
+    said = []
+    for pairs, tasks in held_out.items():
+        found = {part: answer for part, task in tasks.items() if (answer := known.answer(task)) and answer.best}
+        if found:
+            said.append(f"{pairs} are held out: {'; '.join(f'with {part}, {candidates(own)}' for part, own in found.items())}.")
+    return " ".join(said)
 
 
 def sliced(known: Known) -> str:
     """The best method that composes around NULL, for each held-out share."""
     best = {part: leader(answer, SLICED) for part, task in SHAPES.items() if (answer := known.answer(task))}
-    found = [f"{entry.score} ({code(entry.row.method)}) with {part} unseen" for part, entry in best.items() if entry]
+    found = [f"{entry.score} ({code(entry.row.method)})" for entry in best.values() if entry]
     whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
     if not found:
         return ""
     least = f"; these methods attain at least {percent(min(whole))} on seen combinations" if whole else ""
-    at_best = f"Methods that add scores of single factors to the unconditional score have at best {listed(found)}{least}."
+    at_best = (
+        f"On Shapes3D, methods that add scores of single factors to the unconditional one have at best {listed(found)}{least}."
+    )
     return f"{at_best}{additive(known)}"
 
 
@@ -128,8 +133,8 @@ def not_learnt(known: Known) -> str:
         return ""
     said = listed([f"{code(task)} ({percent(part)})" for task, part in sorted(poor.items())])
     return (
-        f"No ranked method that is trained has {percent(LEARNT)} of real data's score on the seen combinations of these tasks "
-        f"(in brackets the best): {said}. They rank learning, not composing."
+        f"No ranked method that is trained has {percent(LEARNT)} of real data's score on seen combinations of {said}, where the "
+        "best is in brackets. These tasks rank learning, not composing."
     )
 
 
@@ -183,9 +188,9 @@ def particles(known: Known) -> str:
     near, far = ([one for one in learnt if one[0].claim.task.endswith(end)] for end in ("-id", "-ood"))
     return (
         f"With exact scores, weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} "
-        f"targets ({settled(exact, ahead=True)} significantly). With learnt scores they do so on {share_of(near, nearer)} "
-        f"targets among the sources ({settled(near, ahead=True)} significantly) and on {share_of(far, nearer)} far from them "
-        f"({settled(far, ahead=True)} significantly; on {settled(far, ahead=False)}, `naive-sde` is significantly nearer)."
+        f"targets ({settled(exact, ahead=True)} significantly), and with learnt ones on {share_of(near, nearer)} among the "
+        f"sources ({settled(near, ahead=True)}) and {share_of(far, nearer)} far from them ({settled(far, ahead=True)}; "
+        f"`naive-sde` is significantly nearer on {settled(far, ahead=False)})."
     )
 
 
@@ -264,7 +269,7 @@ def orders(known: Known) -> str:
     holds, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
     papers = len({found.claim.paper for found, _ in known.claims})
     argued = sum(found.claim.paper == "FKC" for found, _ in known.claims)
-    ours = f" ({argued} of them follow from FKC's argument, since our copy of it has no numbers)" if argued else ""
+    ours = f" ({argued} by FKC's argument, since our copy of it has no numbers)" if argued else ""
     return (
         f"Of {len(said)} orders of two methods that {number(papers)} papers claim{ours}, {holds} hold here, {against} are "
         f"reversed and {len(said) - holds - against} stay open, with Holm's correction over the claims of each paper."
@@ -292,8 +297,11 @@ def devices(known: Known) -> str:
 
 
 def candidates(answer: Answer) -> str:
-    count = len(answer.best)
-    return f"{named(ranked(answer))} may be best" if count <= MOST_NAMED else f"{number(count)} methods may be best"
+    """The methods that may be best, that with the best mean first and with its score."""
+    first, *others = (code(name) for name in ranked(answer))
+    led = f"{first} ({answer.best[0].score})"
+    few = len(answer.best) <= MOST_NAMED
+    return f"{listed([led, *others])} may be best" if few else f"{led} and {number(len(answer.best) - 1)} more may be best"
 
 
 def ranked(answer: Answer) -> list[str]:

@@ -1,6 +1,6 @@
 // The first screen: one card per question, one forest plot per task, the matrix of methods by tasks.  All values come from the records' view.
 // Methods listed on a card of one task, of two, and of more; in a plot; and cards above a glossary.
-const SHOWN = 5, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 6, CARDS = 8;
+const SHOWN = 4, TASK_SHOWN = 2, LEAST_SHOWN = 1, FOREST_SHOWN = 6, CARDS = 12;
 const ALIKE = "The scores tell no methods apart";
 const summaryOf = name => data.methods.find(m => m.method === name)?.summary || "";
 const viewNow = () => chosen.preset ? data.views.find(v => v.preset === chosen.preset) : data.views[data.first];
