@@ -1,5 +1,18 @@
 // The page: filters and search, the matrix of methods by families, one panel per task, one per method.  The address keeps the state.
-const data = JSON.parse($("data").textContent), boards = data.boards, contests = data.contests, STATES = data.states, BEST = STATES.best;
+
+// The objects and lists of packed JSON; packing.py describes the forms of a list.
+function unpacked(value) {
+  if (Array.isArray(value)) return value.map(unpacked);
+  if (value === null || typeof value !== "object") return value;
+  if (value.$pool) { const pool = value.$pool.map(unpacked); return value.at.map(place => pool[place]); }
+  if (value.$lists) { const joined = unpacked(value.of); let end = 0; return unpacked(value.$lists).map(length => joined.slice(end, end += length)); }
+  if (!value.$columns) return Object.fromEntries(Object.entries(value).map(([name, own]) => [name, unpacked(own)]));
+  const names = Object.keys(value.$columns), columns = Object.values(value.$columns).map(unpacked), lists = Array.isArray(value.$columns);
+  const items = columns[0].map((_, i) => lists ? columns.map(column => column[i]) : Object.fromEntries(names.map((name, j) => [name, columns[j][i]])));
+  for (const [place, other] of unpacked(value.others)) items.splice(place, 0, other);
+  return items;
+}
+const data = unpacked(JSON.parse($("data").textContent)), boards = data.boards, contests = data.contests, STATES = data.states, BEST = STATES.best;
 for (const board of boards) { board.columns = board.columns.map(i => data.columns[i]); for (const row of board.rows) row.board = board; }
 const EMPTY = {tab: "", preset: "", family: "", source: "", task: "", method: "", q: ""};
 let chosen = {...EMPTY};

@@ -114,8 +114,8 @@ function forestAxis(rows, primary) {
   return {low: Math.min(least, ...ends), high: Math.max(most, ...ends), ceiling};
 }
 
-// Percent of right samples by cell, "0,3" for the cell [0, 3]; a row's numbers are in the order of its board's places, and "!" ends that of a held-out cell.
-const heatOf = row => new Map([...(row?.heat || "").matchAll(/(\d+|-)([! ])/g)].map(([, percent, mark], i) => [row.board.places[i], {percent: Number(percent), held: mark === "!"}]).filter(([, found]) => !Number.isNaN(found.percent)));
+// Percent of right samples by cell, "0,3" for the cell [0, 3]; a row's codes are in the order of its board's places: a letter for each 4 % from a to z, a capital if the cell is held out, then the rest; "-" without a score.
+const heatOf = row => new Map([...(row?.heat || "").matchAll(/([a-z-])(\d?)/gi)].map(([, letter, rest], i) => [row.board.places[i], {percent: 4 * (parseInt(letter, 36) - 10) + Number(rest), held: letter < "a"}]).filter(([, found]) => !Number.isNaN(found.percent)));
 // Cells of the factors that the holdout is about: seen, and held out; with a row, its own cells, coloured by its share of right samples.
 function lattice(facts, row) {
   const [first, second] = facts.factors, rows = second ? first[1] : 1, columns = second ? second[1] : first[1];

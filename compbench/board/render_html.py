@@ -6,11 +6,11 @@ Only pictures may lie outside of the page, if the page is published with its rec
 from __future__ import annotations
 
 import base64
-import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import NamedTuple
 
 from compbench.board.catalogue import Catalogue, TaskFacts
@@ -39,6 +39,7 @@ from compbench.board.notation import (
     reference,
     spread,
 )
+from compbench.board.packing import packed
 from compbench.board.page_families import MethodFacts, contest_data, default_contest, method_data
 from compbench.board.page_questions import view_data
 from compbench.board.papers import PaperFigure, paper_of, rows_of
@@ -57,9 +58,10 @@ TEMPLATE, STYLE, *SCRIPTS = (HERE / name for name in FILES)
 LARGEST_SIDE = 8192
 MOST_CELLS = 2000
 """Largest number of cells of a lattice that is drawn."""
-HELD, SEEN = "!", " "
-"""Marks of a held-out cell and of a seen one, which end its number in a row's heat."""
-UNSCORED = f"-{SEEN}"
+STEP = 4
+"""Percent between two letters of a row's heat: `a` is 0 % and `z` is 100 %."""
+UNSCORED = "-"
+"""The sign in a row's heat for a cell without a score."""
 
 
 class Picture(NamedTuple):
@@ -203,10 +205,10 @@ def _facts(known: TaskFacts | None, changed: Sequence[str]) -> dict[str, Json] |
 
 
 def embedded(data: object) -> object:
-    """JSON that is safe inside a script element: it contains no HTML markup, whatever its strings are."""
+    """Packed JSON that is safe inside a script element: it contains no HTML markup, whatever its strings are."""
     import markupsafe
 
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = packed(data)
     for mark in "<>&":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
     return markupsafe.Markup(text)
@@ -325,7 +327,7 @@ def _prefixed(names: Sequence[str]) -> list[str]:
 
 
 def _heat(row: BoardRow) -> dict[str, str]:
-    """Percent of correct samples by cell, as {"0,3": "67!", "1,3": "90 "}; "!" marks a held-out cell and a space a seen one.
+    """Percent of correct samples by cell, as `heat_code` writes it: {"0,3": "Q3", "1,3": "w2"} for 67 % and 90 %.
 
     The counts are of the primary score and its twin on seen cells, over all seeds.  If each seed has its own pattern, a cell can
     be held out in one seed and seen in another: its number is that of the primary score.
@@ -333,10 +335,21 @@ def _heat(row: BoardRow) -> dict[str, str]:
     both = (row.primary.replace("heldout", "seen"), row.primary)  # the primary score replaces its twin
     found: dict[str, str] = {}
     for score in (row.scores[name] for name in both if name in row.scores):
-        mark = HELD if score.split == "heldout" else SEEN
+        held = score.split == "heldout"
         shares = ((count.cell, count.right / count.n) for count in score.by_cell if count.n)
-        found |= {",".join(map(str, cell)): f"{round(100 * share)}{mark}" for cell, share in shares}
+        found |= {",".join(map(str, cell)): heat_code(round(100 * share), held=held) for cell, share in shares}
     return found
+
+
+def heat_code(percent: int, *, held: bool) -> str:
+    """A percentage in one or two characters: a letter for each `STEP` percent, then the rest if there is one.
+
+    Args:
+        percent: 0 to 100.
+        held: whether the cell is held out, which a capital letter shows.
+    """
+    letter, rest = ascii_lowercase[percent // STEP], percent % STEP
+    return (letter.upper() if held else letter) + (str(rest) if rest else "")
 
 
 def _cell(cell: Cell | None, reason: str | None, reasons: dict[str, int]) -> object:

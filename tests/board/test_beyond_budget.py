@@ -1,8 +1,8 @@
 """A run that took more than its budget is marked wherever its row is shown, with what it took."""
 
 import pytest
-from board.test_render import page_data
 from click.testing import CliRunner
+from support.page_data import page_boards
 from support.sample_boards import whole
 from support.sample_records import record, score
 
@@ -56,7 +56,7 @@ def test_markdown_marks_the_row_and_says_why(board) -> None:
 
 
 def test_the_page_and_the_csv_say_why(board) -> None:
-    (section,) = page_data(to_html(board, [], {}))
+    (section,) = page_boards(to_html(board, [], {}))
     said = {row["method"]: row["beyond"] for row in section["rows"]}
     assert said["greedy"].startswith(f"beyond its budget: {STEPS}")
     assert said["modest"] == ""

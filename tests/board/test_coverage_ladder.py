@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
+from support.page_data import page_data
 from support.sample_records import record, score
 
 from compbench.api.schemas import Record
@@ -92,7 +91,6 @@ def test_the_page_holds_the_ladder_the_same_bytes_each_time_and_nothing_that_a_r
     assert pages[0] == pages[1]
     page = pages[0].decode()
     assert evil not in page
-    (data,) = re.findall(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
-    (ladder,) = json.loads(data)["ladders"]
+    (ladder,) = page_data(page)["ladders"]
     assert (ladder["task"], ladder["least"]) == (TASK, 0.19)
     assert {line["method"].split(" ")[0] for line in ladder["lines"]} == {"mono", "factored"}

@@ -154,8 +154,8 @@ def test_the_published_pages_first_two_screens_have_under_800_words(chromium: Br
     assert 200 < chromium.run(COUNT) < 800, "two screens have 800 words at most: shorten the legend, or hide it behind a click"
 
 
-def test_the_published_page_has_less_than_one_and_a_half_megabytes() -> None:
-    assert PUBLISHED.stat().st_size < 1_500_000
+def test_the_published_page_has_less_than_a_megabyte() -> None:
+    assert PUBLISHED.stat().st_size < 1_000_000
 
 
 @needs_browser

@@ -9,6 +9,7 @@ import re
 
 import pytest
 from store.test_profiles import made as profile
+from support.page_data import page_boards
 from support.sample_boards import whole
 from support.sample_records import png, record, score
 
@@ -40,17 +41,12 @@ def failed(reason: str) -> tuple[BoardRow, ...]:
     return rows([record(status="failed", more={"reason": reason})])
 
 
-def page_data(page: str) -> list[dict]:
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)
-    return json.loads(found.group(1))["boards"]
-
-
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_text_stays_text_on_the_page(evil: str) -> None:
     harmless, page = to_html(whole(failed("x")), [], {}), to_html(whole(failed(evil)), [], {})
     assert page.count("<") == harmless.count("<")
     assert page.count("</script>") == 2
-    assert page_data(page)[0]["rows"][0]["failures"] == [f"failed (seed 0): {clean(evil)}"]
+    assert page_boards(page)[0]["rows"][0]["failures"] == [f"failed (seed 0): {clean(evil)}"]
 
 
 @pytest.mark.parametrize("evil", HOSTILE)
@@ -111,13 +107,13 @@ def test_the_page_fetches_nothing() -> None:
 def test_an_address_in_a_record_is_plain_text_on_the_page() -> None:
     page = to_html(whole(failed("see https://example.org")), [], {})
     assert [m.start() for m in re.finditer("https:", page)] == [page.index("https://example.org")]
-    assert "see https://example.org" in page_data(page)[0]["rows"][0]["failures"][0]
+    assert "see https://example.org" in page_boards(page)[0]["rows"][0]["failures"][0]
 
 
 def test_accuracy_and_ceiling_stand_side_by_side() -> None:
     board = rows([record(score(value=0.412, ceiling=0.981))])
     assert "**0.412** / 0.981" in to_markdown(whole(board), [])
-    (cell,) = page_data(to_html(whole(board), [], {}))[0]["rows"][0]["cells"]
+    (cell,) = page_boards(to_html(whole(board), [], {}))[0]["rows"][0]["cells"]
     assert cell == [0.412, "0.412", "", 0.981, "", 1]
 
 
@@ -128,12 +124,11 @@ def test_a_cell_that_any_seed_holds_out_has_its_held_out_share() -> None:
         seen = score("seen_accuracy", 0.9, by_cell=(CellCount((0, 1 - seed), 480, 500), CellCount((1, 0), 420, 500)))
         runs.append(record(own, seen, seed=seed))
     runs.append(record(score(value=0.2, by_cell=(CellCount((0, 0), 200, 1000),)), method="other"))
-    (board,) = page_data(to_html(whole(rows(runs)), [], {}))
-    shares = {
-        row["method"]: dict(zip(board["places"], re.findall("[0-9-]+[! ]", row["heat"]), strict=True)) for row in board["rows"]
-    }
-    assert shares["factored"] == {"0,0": "50!", "0,1": "70!", "1,0": "84 "}
-    assert shares["other"] == {"0,0": "20!", "0,1": "- ", "1,0": "- "}
+    (board,) = page_boards(to_html(whole(rows(runs)), [], {}))
+    codes = {row["method"]: re.findall("[A-Za-z-][1-3]?", row["heat"]) for row in board["rows"]}
+    shares = {method: dict(zip(board["places"], own, strict=True)) for method, own in codes.items()}
+    assert shares["factored"] == {"0,0": "M2", "0,1": "R2", "1,0": "v"}  # 4 * 12 + 2, 4 * 17 + 2 and 4 * 21 %
+    assert shares["other"] == {"0,0": "F", "0,1": "-", "1,0": "-"}
 
 
 def measured(*others: float) -> tuple[BoardRow, ...]:
@@ -145,7 +140,7 @@ def measured(*others: float) -> tuple[BoardRow, ...]:
 
 def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
     board = measured(0.0, 0.0, 1.0, 0.0, 0.0)
-    assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["clean"] is False
+    assert page_boards(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["clean"] is False
     assert ",64,50,20,300," in rows_csv(board)
     assert "shared machine: lower bound" in rows_csv(board)
 
@@ -153,15 +148,15 @@ def test_speeds_of_a_shared_machine_are_marked_as_bounds() -> None:
 def test_speeds_that_were_not_measured_are_unknown_whatever_a_run_says() -> None:
     board = rows([record(speed=1e9)])
     assert ",not measured," in rows_csv(board)
-    assert page_data(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
+    assert page_boards(to_html(whole(board), [], {}))[0]["rows"][0]["timing"]["samples"] == [None, ""]
 
 
 def test_only_png_becomes_a_picture() -> None:
     board = rows([record()])
     key = (board[0].section, "factored")
     good, bad = (to_html(whole(board), [], {key: Picture(0, content)}) for content in (png(), b"<svg onload=alert(1)>"))
-    assert page_data(good)[0]["pictures"][0]["uri"].startswith("data:image/png;base64,")
-    assert page_data(bad)[0]["pictures"] == []
+    assert page_boards(good)[0]["pictures"][0]["uri"].startswith("data:image/png;base64,")
+    assert page_boards(bad)[0]["pictures"] == []
 
 
 def test_the_primary_column_comes_first_and_single_factors_are_details() -> None:
@@ -179,7 +174,7 @@ def test_the_primary_column_comes_first_and_single_factors_are_details() -> None
 def test_a_score_that_no_row_has_is_named_below_the_table() -> None:
     board = rows([record(score(), score("heldout_fid", None, reason="no weights"))])
     assert "Not available: heldout: marginal fid (no weights)" in to_markdown(whole(board), [])
-    assert page_data(to_html(whole(board), [], {}))[0]["missing"] == [["held-out combinations: marginal fid", "no weights"]]
+    assert page_boards(to_html(whole(board), [], {}))[0]["missing"] == [["held-out combinations: marginal fid", "no weights"]]
 
 
 @pytest.mark.parametrize(

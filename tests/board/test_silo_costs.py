@@ -6,7 +6,7 @@ import csv
 import io
 
 import pytest
-from board.test_render import page_data
+from support.page_data import page_boards
 from support.sample_boards import whole
 from support.sample_records import record
 
@@ -66,7 +66,7 @@ def test_a_centralised_reference_says_how_long_it_was_trained(times: int, said: 
 
 @pytest.mark.parametrize("part", ["words", "sent", "received", "compute"])
 def test_the_page_has_costs_and_mark(part: str) -> None:
-    own, pooled = page_data(to_html(whole(both()), [], {}))[0]["rows"]
+    own, pooled = page_boards(to_html(whole(both()), [], {}))[0]["rows"]
     expected = {
         "words": "2 silos, 3 rounds each; the slowest computed 6.0 s",
         "sent": [2000.0, "2.00 kB"],
