@@ -64,7 +64,7 @@ function answerBlock(answer, shown, one, count, headed) {
   if (more) node.append(make("p", {class: "cheap"}, more));
   return node;
 }
-function card(question, shown) {
+function card(question, shown, before) {
   const answers = question.answers, one = answers.length === 1 && !answers[0].label;
   // One line names the tasks that cannot be ranked, if the reader has not narrowed the methods.
   const pending = answers.length > 1 ? answers.filter(a => !a.ranked && a.entries.every(e => shown(rowOf(a, e).method))) : [], ranked = answers.filter(a => !pending.includes(a));
@@ -73,7 +73,7 @@ function card(question, shown) {
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));
   const tiles = question.picture ? make("figure", {class: "tiles"}, make("img", {src: question.picture, width: 202, height: 64, alt: `${question.title}: two seen combinations, then one that is never seen`}), make("figcaption", {}, make("span", {}, "seen"), make("span", {}, "unseen"))) : "";
   const all = !one && answers.length > 1 && question.everywhere.length ? make("p", {class: "cheap"}, [`on all ${answers.length}: `, ...question.everywhere.slice(0, 2).flatMap((name, i) => i ? [", ", methodLink(name)] : [methodLink(name)]), question.everywhere.length > 2 ? ` +${question.everywhere.length - 2} more` : ""]) : "";
-  return make("article", {class: "card question"}, head, make("p", {class: "about"}, question.about), tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), ...waiting, all);
+  return make("article", {class: "card question"}, head, make("p", {class: "about"}, question.about === before?.about ? "\u00a0" : question.about), tiles, ...ranked.map((a, i) => answerBlock(a, shown, one, answers.length, !i || a.unit[0] !== ranked[i - 1].unit[0])), ...waiting, all);
 }
 
 function forestTable(question, answer, shown) {
@@ -128,11 +128,11 @@ function signs(questions) {
   const answers = questions.flatMap(q => q.answers), units = new Map(answers.map(a => a.unit).filter(([head]) => head)), beyond = answers.some(a => a.entries.some(e => e.state === "best" && e.shares.some(v => v > 1.005)));
   return listOf("signs", [["unseen", "each value was in training, this combination was not"], ["may be best", "no other is significantly better; seeds that vary much prove less"], ["dots", `one a seed, from ignoring the request (tick) to real data (dashed)${beyond ? " and by chance beyond" : ""}; bar: 95 % interval that allows for a failed seed`], ...units, ["TFLOP", `10¹² operations, of training and 10,000 samples (hover: each)${viewNow().pace ? `; ${viewNow().pace}` : ""}; bold: cheapest`]]);
 }
-// The cards, and after each few of them one line for each method that stands there for the first time.
+// The cards, of which a run of neighbours says once what they are about, and after each few of them one line for each method that stands there for the first time.
 function cards(questions, shown) {
   const parts = [], told = new Set();
   for (let i = 0; i < questions.length; i += CARDS) {
-    const grid = make("div", {class: "questions"}, ...questions.slice(i, i + CARDS).map(q => card(q, shown)));
+    const grid = make("div", {class: "questions"}, ...questions.slice(i, i + CARDS).map((q, j) => card(q, shown, questions[i + j - 1])));
     const met = new Set([...grid.querySelectorAll("bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss && !told.has(m.method));
     own.forEach(m => told.add(m.method));
     parts.push(grid, own.length ? listOf("glossary", own.map(m => [methodLink(m.method), m.gloss])) : "");

@@ -63,7 +63,7 @@ def test_the_front_page_is_short_and_each_sentence_leads_to_its_numbers(texts: d
 def test_all_figures_are_well_formed_and_small(texts: dict[str, str]) -> None:
     drawn = {name: text for name, text in texts.items() if name.endswith(".svg")}
     assert all(ElementTree.fromstring(text).tag.endswith("svg") for text in drawn.values())
-    assert sum(map(len, drawn.values())) < 300_000
+    assert max(map(len, drawn.values())) < 40_000
 
 
 def test_a_sentence_says_what_other_records_give(published: results_pages.Published, tmp_path: Path) -> None:
