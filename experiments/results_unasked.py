@@ -16,7 +16,7 @@ from results_sentences import listed, percent
 from structure import VALUES, Correlation, Run, correlation, figure, of_records, points
 
 from compbench.api.schemas import Record
-from compbench.board.groups import Section
+from compbench.board.groups import SEALED, Section
 from compbench.board.render_shots import TITLE, sentences
 from compbench.board.row import BoardRow
 from compbench.board.sealed_drops import Drop, drops
@@ -43,12 +43,25 @@ def unasked(
         verdicts: whether some method has learnt the seen combinations of a section.
     """
     runs = of_records(records)
-    parts = [sealed(drops(found)), shots(prices(found), verdicts), tuned(found), structured(runs)]
+    priced = prices(found)
+    hidden = [row.section for row in found if SEALED in row.section.changed]
+    dated = [(sealed(drops(found)), hidden), (shots(priced, verdicts), [one.section for one in priced])]
+    parts = [*(f"{text}{aged(own, found)}" if text else "" for text, own in dated), tuned(found), structured(runs)]
     if not any(parts):
         return {}
     head = ("# Results: sealed holdouts, shots, tuning and structure", command)
     texts = {PAGE: "\n\n".join(part for part in (*head, *parts) if part) + "\n"}
     return {**texts, FIGURE: figure(runs)} if parts[-1] else texts
+
+
+def aged(own: Sequence[Section], found: Sequence[BoardRow]) -> str:
+    """A paragraph that names the sections with an older version of their task than other rows have; "" if there is none."""
+    newest: dict[str, int] = {}
+    for section in (row.section for row in found):
+        newest[section.task] = max(section.task_version, newest.get(section.task, 0))
+    older = sorted({(one.task, one.task_version) for one in own if newest[one.task] > one.task_version})
+    told = listed([f"{task} (version {version}, now {newest[task]})" for task, version in older])
+    return f"\n\nThese runs have an older version of their task: {told}." if told else ""
 
 
 # -- sealed holdouts

@@ -43,6 +43,13 @@ def test_a_drop_is_said_with_its_sign_and_in_the_table(hidden: list[float], said
     assert "| 3, 3 |" in text
 
 
+def test_runs_of_an_older_version_of_their_task_are_named() -> None:
+    newer = [record(score(value=0.5), seed=seed, task_version=9) for seed in range(2)]
+    said = "These runs have an older version of their task: shapes3d-heavy (version "
+    assert said not in page(sealed_and_public([0.9, 0.8, 0.85]))[PAGE]
+    assert said in page([*sealed_and_public([0.9, 0.8, 0.85]), *newer])[PAGE]
+
+
 def test_shots_are_tabled_and_converted_to_examples() -> None:
     made = [record(score(value=0.4 + 0.01 * seed), method="mono", seed=seed) for seed in range(3)]
     made += [record(score(value=0.6 + 0.01 * seed), method="factored", seed=seed) for seed in range(3)]
