@@ -58,7 +58,7 @@ def chosen(group: list[Run]) -> list[Run]:
     by: dict[int, Run] = {}
     for device in reversed(order):
         there = [raw for raw in done if raw["spec"]["device_class"] == device]
-        for raw in sorted(there, key=lambda raw: (raw["started"], raw["attempt"])):
+        for raw in sorted(there, key=lambda raw: (raw.get("started", ""), raw["attempt"])):
             by[raw["spec"]["seed"]] = raw
     return [by[seed] for seed in sorted(by)]
 
@@ -68,7 +68,7 @@ def cells(own: list[Run], score: str, version: str, others: set[int]) -> dict[st
     every = [
         one
         for raw in own
-        for one in raw["scores"]
+        for one in raw.get("scores", ())
         if one["value"] is not None and not (one["metric"] == "kid" and id(raw) in others)
     ]
     found = [one for one in every if one["name"] == score.split("@")[0] and str(one.get("metric_version", 1)) == version]
@@ -123,7 +123,8 @@ def error(one: dict[str, Any]) -> Any:
 def parts(own: list[Run], oracle: list[Run], term: str) -> dict[str, float]:
     """A learnt row's primary score, split into that with exact scores and the part that learning adds, over the common seeds."""
     learnt, exact = (
-        {raw["spec"]["seed"]: error(one) for raw in row for one in raw["scores"] if one.get("primary")} for row in (own, oracle)
+        {raw["spec"]["seed"]: error(one) for raw in row for one in raw.get("scores", ()) if one.get("primary")}
+        for row in (own, oracle)
     )
     seeds = sorted(learnt.keys() & exact.keys())
     if not seeds or None in {*learnt.values(), *exact.values()}:

@@ -132,7 +132,7 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
         (
             "recall.svg",
             "Accuracy against recall",
-            "A request of these tasks has several pictures: left of half of real data's recall a method draws means.",
+            "A request of these tasks has several pictures: a method with less than half of real data's recall draws means.",
         ),
         (
             "lattice.svg",
@@ -150,7 +150,7 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
             "Upper plots: what a silo sends; lower ones: the cost of training and samples.",
         ),
     ]
-    drawn = [f"## {title}\n\n![plot]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
+    drawn = [f"## {title}\n\n![{Path(name).stem}]({FOLDER}/{name})\n\n{about}" for name, title, about in shown]
     pages = ", ".join(f"[{family}]({FOLDER}/{family}.md)" for family in families)
     beyond = f"; beyond them: [sealed holdouts, shots, tuning and structure]({FOLDER}/{ASIDES})" if asides else ""
     entries = [entry for _, answer in known.view.answers() for entry in answer.entries]

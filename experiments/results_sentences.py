@@ -85,7 +85,7 @@ def asked_outright(known: Known) -> str:
 def sliced(known: Known) -> str:
     """The best method that composes around NULL, for each held-out share."""
     best = {part: leader(answer, SLICED) for part, task in SHAPES.items() if (answer := known.answer(task))}
-    found = [f"{entry.score} ({code(entry.row.method)})" for entry in best.values() if entry]
+    found = [f"{entry.score} with {part} unseen ({code(entry.row.method)})" for part, entry in best.items() if entry]
     whole = [share for entry in best.values() if entry and (share := entry.seen) is not None]
     if not found:
         return ""
@@ -300,8 +300,8 @@ def candidates(answer: Answer) -> str:
     """The methods that may be best, that with the best mean first and with its score."""
     first, *others = (code(name) for name in ranked(answer))
     led = f"{first} ({answer.best[0].score})"
-    few = len(answer.best) <= MOST_NAMED
-    return f"{listed([led, *others])} may be best" if few else f"{led} and {number(len(answer.best) - 1)} more may be best"
+    few = len(others) < MOST_NAMED
+    return f"{listed([led, *others])} may be best" if few else f"{led} and {number(len(others))} more may be best"
 
 
 def ranked(answer: Answer) -> list[str]:

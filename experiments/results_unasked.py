@@ -61,7 +61,7 @@ def aged(own: Sequence[Section], found: Sequence[BoardRow]) -> str:
         newest[section.task] = max(section.task_version, newest.get(section.task, 0))
     older = sorted({(one.task, one.task_version) for one in own if newest[one.task] > one.task_version})
     told = listed([f"{task} (version {version}, now {newest[task]})" for task, version in older])
-    return f"\n\nThese runs have an older version of their task: {told}." if told else ""
+    return f"\n\nSome of these runs have an older version of their task: {told}." if told else ""
 
 
 # -- sealed holdouts

@@ -28,7 +28,9 @@ MARK = "$"
 
 
 def packed(value: Json) -> str:
-    """The value as JSON in ASCII, with each list in its shortest form.
+    """The value as JSON in ASCII, with each list in the shortest form that was tried.
+
+    The time grows exponentially with the depth of lists in lists; a page has at most five.
 
     Args:
         value: objects, lists and what else JSON has; a number must be finite.
@@ -91,8 +93,12 @@ def _text(value: Json) -> str:
     """The JSON of a text, a number, a truth value or null."""
     if isinstance(value, str):
         return encode_basestring_ascii(value)
+    if value is None or isinstance(value, bool):
+        return CONSTANTS[value]
+    if isinstance(value, int):
+        return str(value)
     if not isinstance(value, float):
-        return CONSTANTS[value] if value is None or isinstance(value, bool) else str(value)
+        raise TypeError(f"JSON has no {type(value).__name__}")
     if not isfinite(value):
         raise ValueError(f"JSON has no {value}")
     return _short(repr(value))

@@ -296,14 +296,18 @@ def scores(side: Side, cell: Cell, options: CellOptions) -> Scores:
 def all_scores(side: Side, cell: Cell, options: CellOptions) -> dict[str, list[float | None]]:
     """Every score of a cell's records with its ceiling and floor, by seed and name.  Raises Unable as `scores` does."""
     return {
-        f"{record['spec']['seed']} {score['name']}": [score[name] for name in ("value", "ceiling", "floor")]
+        f"{record['spec']['seed']} {score['name']}": [score["value"], score.get("ceiling"), score.get("floor")]
         for record in _records(side, cell, options)
         for score in record["scores"]
     }
 
 
 def _records(side: Side, cell: Cell, options: CellOptions) -> list[Answer]:
-    """The records of all seeds of a cell; missing ones are run."""
+    """The records of all seeds of a cell; missing ones are run.
+
+    A side may have an older or a newer format than this one, so its records are plain JSON here: fields at their defaults may be
+    absent.
+    """
     words = ["compbench.cli.main", "sweep", "--method", cell.method, "--task", cell.task, "--preset", cell.preset]
     words += ["--seed", cell.seeds, "--device", options.device, "--source", options.source, "--chain", "--quiet", "--json"]
     if options.device == "cpu":
@@ -324,7 +328,7 @@ def _gathered(records: list[Answer], wanted: tuple[str, ...]) -> dict[str, Score
     found: dict[str, ScoreBySeed] = {}
     for record in records:
         for score in record["scores"]:
-            if (score["name"] in wanted if wanted else score["primary"]) and score["value"] is not None:
+            if (score["name"] in wanted if wanted else score.get("primary")) and score["value"] is not None:
                 known = found.setdefault(score["name"], _valueless(score))
                 known.values[int(record["spec"]["seed"])] = score["value"]
     missing = sorted(set(wanted) - set(found))
@@ -335,7 +339,8 @@ def _gathered(records: list[Answer], wanted: tuple[str, ...]) -> dict[str, Score
 
 
 def _valueless(score: dict[str, Json]) -> ScoreBySeed:
-    return ScoreBySeed(metric=score["metric"], metric_version=score["metric_version"], direction=score["direction"], values={})
+    version = score.get("metric_version", 1)
+    return ScoreBySeed(metric=score["metric"], metric_version=version, direction=score["direction"], values={})
 
 
 def head_of(folder: Path, data: Path, plugins: tuple[Path, ...]) -> Side:

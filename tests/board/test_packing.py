@@ -90,6 +90,8 @@ def test_packed_numbers_have_no_needless_zeros(number: float, text: str) -> None
 def test_packed_refuses_numbers_that_json_lacks_and_names_like_its_own() -> None:
     with pytest.raises(AssertionError):
         packed([{"$pool": []}])
+    with pytest.raises(TypeError, match="JSON has no tuple"):
+        packed([(1, 2)])
     with pytest.raises(ValueError, match="JSON has no nan"):
         packed([float("nan")])
 

@@ -82,6 +82,18 @@ def test_scores_say_which_data_they_are_of(tmp_path, monkeypatch) -> None:
     assert (found.task_version, found.source, found.fingerprint) == (2, "official", "f1")
 
 
+@pytest.mark.parametrize("written", [12, 13])
+def test_scores_are_read_from_records_of_both_sides_formats(written: int, tmp_path, monkeypatch) -> None:
+    """Format 12 has every field, and format 13 leaves out those at their defaults."""
+    path = Path(__file__).parents[1] / "store" / "fixtures" / "records" / f"format-{written}.json"
+    monkeypatch.setattr(Side, "run", lambda *asked, **how: [{"status": "ok", "path": str(path)}])
+    (found,) = sides.scores(head(tmp_path), TOY, CellOptions()).scores.values()
+    assert (found.metric, found.metric_version, found.direction) == ("accuracy", 1, "higher")
+    assert found.values == {0: 0.03333333507180214}
+    every = sides.all_scores(head(tmp_path), TOY, CellOptions())
+    assert every["0 heldout_accuracy"] == [0.03333333507180214, 0.20000000298023224, None]
+
+
 def git(folder: Path, *words: str) -> None:
     own = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
     subprocess.run(["git", "-C", str(folder), *own, *words], check=True, capture_output=True)
