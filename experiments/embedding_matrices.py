@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from compbench.api.schemas import Record
 from compbench.flow.low_rank_maps import LowRankMaps, RankSettings
 from compbench.store.records import Store, read_record
 from compbench.system.errors import CompbenchError
@@ -41,6 +42,14 @@ class Matrices(NamedTuple):
         return (-(share * share.log()).sum(-1)).exp().tolist()
 
 
+def weights_of(record: Record, home: Home) -> dict[str, Tensor]:
+    """The tensors of a run's model.  Raises CompbenchError if they are not in this home."""
+    path = home.runs / record.identity / "model.safetensors"
+    if not path.is_file():
+        raise CompbenchError(f"the weights of '{record.name}' are not in {path.parent}; run it again with --force.")
+    return load_tensors(path)[0]
+
+
 def matrices(name: str, home: Home) -> Matrices:
     """The maps of a low-rank run on bumps.
 
@@ -48,13 +57,9 @@ def matrices(name: str, home: Home) -> Matrices:
         CompbenchError: there is no such record, it has another method, or its weights are not here.
     """
     record = read_record(Store(home.records).find(name))
-    weights = home.runs / record.identity / "model.safetensors"
     if record.spec.method != "low-rank":
         raise CompbenchError(f"'{record.name}' is a run of {record.spec.method}; only low-rank has these matrices.")
-    if not weights.is_file():
-        raise CompbenchError(f"the weights of '{record.name}' are not in {weights.parent}; run it again with --force.")
-    tensors, _ = load_tensors(weights)
-    state = {key.removeprefix("maps."): value for key, value in tensors.items() if key.startswith("maps.")}
+    state = {key.removeprefix("maps."): value for key, value in weights_of(record, home).items() if key.startswith("maps.")}
     tokens, rank, side = state["column"].shape
     maps = LowRankMaps((tokens // 2, tokens // 2), (side, state["row"].shape[-1]), RankSettings(rank=rank))
     maps.load_state_dict(state)

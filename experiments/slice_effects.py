@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from embedding_matrices import weights_of
 from guidance_weights import context_of
 from torch import Generator, Tensor
 
@@ -35,7 +36,6 @@ from compbench.flow.nets import VelocityNet
 from compbench.registry.registry import Registry
 from compbench.store.records import Store
 from compbench.system.errors import CompbenchError
-from compbench.system.files import load_tensors
 from compbench.system.home import Home
 from compbench.tasks.lattice_images import OpenLattice
 
@@ -61,10 +61,14 @@ def main() -> None:
         if (one.spec.task, one.spec.method, one.spec.preset, one.status) == (asked.task, asked.method, asked.preset, "ok")
     ]
     if not own:
-        raise SystemExit(f"no run of {asked.method} on {asked.task} at {asked.preset} is in {home.records}.")
+        parser.error(f"no run of {asked.method} on {asked.task} at {asked.preset} is in {home.records}: run it first.")
     for record in sorted(own, key=lambda one: one.spec.seed):
+        try:
+            effects = effects_of(record, home)
+        except CompbenchError as error:
+            parser.error(str(error))
         given = "".join(f" {name}={record.spec.overrides()[name]}" for name in record.given or ())
-        for name, value in effects_of(record, home).items():
+        for name, value in effects.items():
             score = record.score(f"heldout_accuracy_{name}")
             said = f", {score.value:.2f} of held-out samples right" if score and score.value is not None else ""
             print(f"{record.spec.task} {record.spec.method}{given} seed {record.spec.seed} {name}: {value:.2f}{said}", flush=True)
@@ -74,13 +78,12 @@ def effects_of(record: Record, home: Home) -> dict[str, float]:
     """The effect of each factor's slice in a run's network, and the tone in the role.
 
     Raises:
-        CompbenchError: the weights are not here, or the task's pictures are no emoji.
+        CompbenchError: the weights are not here, the task has other pictures than emoji, or the method has no single network.
     """
     registry, spec = Registry(), record.spec
     task, method = registry.load("tasks", spec.task), registry.load("methods", spec.method)
-    weights = home.runs / record.identity / "model.safetensors"
-    if not weights.is_file() or method.build is None:
-        raise CompbenchError(f"the weights of '{record.name}' are not in {weights.parent}; run it again with --force.")
+    if method.build is None:
+        raise CompbenchError(f"'{spec.method}' does not say how its network is built; use coind or slice-cfg.")
     with tempfile.TemporaryDirectory() as cache:
         opened = task.open(context_of(task, registry, spec.preset, spec.seed, Path(cache)))
         if not isinstance(opened, OpenLattice) or not spec.task.startswith("emoji-"):
@@ -88,7 +91,7 @@ def effects_of(record: Record, home: Home) -> dict[str, float]:
         problem = opened.problem(spec.budget)
         net = method.build(method.settings(**spec.settings), problem)
         assert isinstance(net, VelocityNet)
-        net.load_state_dict(load_tensors(weights)[0])
+        net.load_state_dict(weights_of(record, home))
         condition = problem.federation.pooled().batch(PICTURES, Generator().manual_seed(0)).condition
         names = [one.name for one in problem.space.factors]
 

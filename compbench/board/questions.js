@@ -132,7 +132,7 @@ function signs(questions) {
 function cards(questions, shown) {
   const parts = [], told = new Set();
   for (let i = 0; i < questions.length; i += CARDS) {
-    const grid = make("div", {class: "questions"}, ...questions.slice(i, i + CARDS).map((q, j) => card(q, shown, j ? questions[i + j - 1] : undefined)));
+    const grid = make("div", {class: "questions"}, ...questions.slice(i, i + CARDS).map((q, j, own) => card(q, shown, own[j - 1])));
     const met = new Set([...grid.querySelectorAll("bdi")].map(n => n.textContent)), own = data.methods.filter(m => met.has(m.method) && m.gloss && !told.has(m.method));
     own.forEach(m => told.add(m.method));
     parts.push(grid, own.length ? listOf("glossary", own.map(m => [methodLink(m.method), m.gloss])) : "");

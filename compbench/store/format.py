@@ -120,7 +120,7 @@ def dump(record: Record) -> bytes:
     Fields at their defaults are left out, except in `spec`, whose SHA-256 is the run's identity.
     `digest` is the SHA-256 of all other lines.  It reveals a flipped bit or an edited score, but it is not a signature.
     """
-    raw = record.model_dump(mode="json", exclude_defaults=True)
+    raw = record.model_dump(mode="json", exclude_defaults=True, exclude={"spec"})
     raw |= {"format": record.format, "spec": record.spec.model_dump(mode="json")}
     return _lines({**raw, "digest": _digest(_lines(raw))})
 

@@ -82,4 +82,4 @@ def test_a_board_of_ten_thousand_records_costs_little_more_than_reading_them(tmp
     _write(folder, tasks=20, methods=100, seeds=5)
     plain, board = _cpu_seconds(PLAIN, folder), _cpu_seconds(BOARD, folder, tmp_path / "board")
     print(f"\n10,000 records, {len(METRICS) * 2} scores each: board {board:.2f} s CPU, json.loads {plain:.2f} s")
-    assert board < 10 * plain  # a record at its defaults is short, so its JSON is read in a fraction of the time of a row
+    assert board < 10 * plain  # these records have most fields at their defaults, so their JSON is short
