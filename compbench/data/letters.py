@@ -37,6 +37,7 @@ FILES = {
     "stix": ("STIXGeneral", "STIXGeneralItalic", "STIXGeneralBol", "STIXGeneralBolIta"),
 }
 """Files of each typeface: regular upright, regular slanted, bold upright, bold slanted."""
+FAMILIES = ("DejaVu", "STIX")
 WEIGHTS, SLANTS = ("regular", "bold"), ("upright", "slanted")
 VERSION = 1
 """Version of the pictures; raise it when the same fonts give another picture."""
@@ -51,20 +52,34 @@ def folder() -> Path:
 
 
 def choose(data: Path, asked: str) -> Source:
-    """The fonts in the installed matplotlib; their fingerprint is a hash of their files.
+    """The fonts in the installed matplotlib; the fingerprint holds their versions and a hash of the letters as drawn.
+
+    The same fonts can give other pixels with another Pillow, so files alone do not say which data a run had.
 
     Raises:
         CompbenchError: official data is requested, which does not exist, or matplotlib or one of its fonts is missing.
     """
     if asked == "official":
         raise CompbenchError("glyph tasks have no official data: their letters are drawn; use --source auto.")
-    digest = hashlib.sha256(f"glyphs {VERSION}".encode())
     for name in (name for names in FILES.values() for name in names):
-        try:
-            digest.update(hashlib.sha256((folder() / f"{name}.ttf").read_bytes()).digest())
-        except OSError as error:
-            raise CompbenchError(f"{folder()} has no {name}.ttf: {INSTALL} --force-reinstall") from error
-    return Source("embedded", "letters of matplotlib's fonts", digest.hexdigest()[:32])
+        if not (folder() / f"{name}.ttf").is_file():
+            raise CompbenchError(f"{folder()} has no {name}.ttf: {INSTALL} --force-reinstall")
+    known = versions()
+    digest = hashlib.sha256(f"glyphs {VERSION}".encode() + drawn().tobytes()).hexdigest()
+    fonts = " and ".join(f"{family} {version}" for family, version in known.items())
+    return Source("embedded", f"letters of {fonts}", "-".join([*("".join(pair).lower() for pair in known.items()), digest[:16]]))
+
+
+def versions() -> dict[str, str]:
+    """The version of each family of fonts, as its files say; several versions are joined by +."""
+    from fontTools.ttLib import TTFont
+
+    found: dict[str, set[str]] = {}
+    for name in (name for names in FILES.values() for name in names):
+        with TTFont(folder() / f"{name}.ttf", lazy=True) as font:
+            family = next(family for family in FAMILIES if name.startswith(family))
+            found.setdefault(family, set()).add(f"{font['head'].fontRevision:.2f}")
+    return {family: "+".join(sorted(own)) for family, own in found.items()}
 
 
 @lru_cache(maxsize=1)

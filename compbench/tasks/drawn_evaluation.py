@@ -223,13 +223,24 @@ class DrawnEvaluation:
 
 
 class PairedEvaluation(DrawnEvaluation):
-    """The judge and scores of one task; joint metrics also get the conditions of the pictures.
+    """The judge and scores of one task; joint metrics also get the conditions of the pictures, others features of the judge.
 
     The conditions are drawn again from the generators of the pictures, which give the same numbers for the same purpose.
     """
 
     def _compared(self, metric: Metric, split: str, pair: SamplePair) -> SamplePair:
+        if "judge" in metric.features:
+            images = {"real": pair.real, "generated": pair.generated, "floor": pair.floor}
+            return pair._replace(features=lambda extractor, which: self._features(images[which]))
         return pair._replace(conditions=self._conditions(split)) if metric.joint else pair
+
+    @torch.no_grad()
+    def _features(self, images: Tensor) -> numpy.ndarray:
+        """What the judge's heads read of uint8 images (N, C, H, W), float (N, D)."""
+        with torch.autocast(self.ctx.device.type, enabled=False):
+            blocks = (block[:, : self.judge.channels].float() / 127.5 - 1 for block in images.split(BLOCK))
+            parts = [self.judge.trunk(block.contiguous(memory_format=torch.channels_last)) for block in blocks]
+        return torch.cat(parts).cpu().numpy()
 
     def _conditions(self, split: str) -> dict[str, Tensor]:
         return {which: self._asked(split, purpose) for which, purpose in PURPOSES.items()}

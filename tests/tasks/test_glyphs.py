@@ -1,13 +1,15 @@
 """Glyph tasks: what is drawn, and patterns that turn with the seed."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from compbench.api.factors import identifiability
-from compbench.api.interfaces import TaskContext
+from compbench.api.interfaces import Sampler, TaskContext
+from compbench.board.competition import RECALL
 from compbench.data.letters import EMS, LETTERS, SHIFTS, choose, drawn
 from compbench.metrics.small_judge import SmallJudge
 from compbench.registry.registry import Registry
@@ -64,6 +66,47 @@ def test_official_letters_and_a_missing_matplotlib_are_refused_in_a_line(monkeyp
     monkeypatch.setattr("compbench.data.letters.find_spec", lambda name: None)
     with pytest.raises(CompbenchError, match=r"pip install 'compbench\[glyphs\]'"):
         choose(NOWHERE, "auto")
+
+
+def test_the_fingerprint_names_the_fonts_and_follows_the_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = choose(NOWHERE, "auto")
+    assert re.fullmatch(r"dejavu[\d.+]+-stix[\d.+]+-[0-9a-f]{16}", source.fingerprint)
+    assert re.fullmatch(r"letters of DejaVu [\d.+]+ and STIX [\d.+]+", source.name)
+    other = drawn().copy()
+    other.flat[0] ^= 1  # as another version of the rasteriser
+    monkeypatch.setattr("compbench.data.letters.drawn", lambda: other)
+    assert choose(NOWHERE, "auto").fingerprint.split("-")[:2] == source.fingerprint.split("-")[:2]
+    assert choose(NOWHERE, "auto").fingerprint != source.fingerprint
+
+
+def test_letters_averaged_over_places_are_named_right_and_have_a_low_recall() -> None:
+    """The board marks a row with less than half of real letters' recall: averages are right too often to be left unmarked."""
+    made = opened("heavy", seed=1)
+    evaluation = made.evaluation
+    if made.ctx.source.fingerprint not in JUDGES:
+        pytest.skip("another version of the fonts")
+    recall = Registry().load("metrics", "recall")
+    evaluation.referee = evaluation.referee._replace(per_split=480)
+    evaluation.ctx = dataclasses.replace(evaluation.ctx, metrics={"recall": recall})
+    places = torch.cartesian_prod(*(torch.arange(count) for count in (len(EMS), SHIFTS, SHIFTS)))  # (27, 3)
+
+    def means(condition: torch.Tensor, *, stream: str) -> torch.Tensor:
+        fine = torch.cat([condition.repeat_interleave(len(places), 0), places.repeat(len(condition), 1)], dim=1)
+        return made.images(fine).view(len(condition), len(places), 1, 32, 32).float().mean(1) / 127.5 - 1
+
+    def noisy(condition: torch.Tensor, *, stream: str) -> torch.Tensor:
+        real = evaluation._real(condition, "answers").float() / 127.5 - 1
+        return (real + 0.2 * torch.randn(real.shape, generator=torch.Generator().manual_seed(2))).clamp(-1, 1)
+
+    def shares(sampler: Sampler) -> dict[str, float]:
+        found = {score.name: score for score in evaluation.evaluate(sampler).scores}
+        recalls = {name: found[name].value / found[name].floor for name in ("heldout_recall", "seen_recall")}
+        return recalls | {"right": found["heldout_accuracy"].value}
+
+    blurred, sharp = shares(means), shares(noisy)
+    assert blurred["right"] > 0.7
+    assert max(blurred["heldout_recall"], blurred["seen_recall"]) < 0.5 * RECALL
+    assert min(sharp["heldout_recall"], sharp["seen_recall"]) > 0.9
 
 
 def test_the_stored_judge_knows_the_letters() -> None:
