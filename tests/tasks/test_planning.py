@@ -12,13 +12,13 @@ from compbench.data.cube_trajectories import Trajectories
 from compbench.data.process_pool import Failed, Workers
 from compbench.metrics.plan_rates import compbench_metrics
 from compbench.system.errors import CompbenchError
-from compbench.tasks import planning, planning_diagonal, planning_evaluation
+from compbench.tasks import planning, planning_evaluation
 from compbench.tasks.planning import BUDGETS, make_task
 from compbench.tasks.planning_evaluation import NUM_GROUPS, PlanningEvaluation
 from compbench.tasks.planning_execution import Outcome, Trial, action, carry_out, start_state, targets
 from compbench.tasks.planning_picture import panels
 from compbench.tasks.planning_recorded import RecordedPlans
-from compbench.tasks.planning_rules import HOLDOUT, OWNERS, SPACE, TRIALS, VERSION_3, VERSION_4, Settings
+from compbench.tasks.planning_rules import HOLDOUT, OWNERS, SPACE, TRIALS, Settings, still_frames
 
 
 def context(folder: Path, seed: int = 0) -> TaskContext:
@@ -231,15 +231,13 @@ def test_the_ranked_plan_is_given_the_cube_and_the_goal_and_the_second_score_the
         assert int(mask.sum()) == trials * (first.stop - first.start + 3 * frames)
 
 
-def test_version_4_gives_the_cube_while_it_lies_still_and_has_one_silo_720_trials_and_two_weights(family) -> None:
-    task = planning_diagonal.make_task()
-    problem = family("diagonal", invented()).problem(BUDGETS["smoke"])
-    assert (task.version, task.silos, len(problem.federation), problem.guidance_weight) == (4, 1, 1, 2.0)
-    assert [VERSION_4.frames(stride) for stride in (1, 2, 4, 8)] == [16, 8, 4, 2]
-    assert [VERSION_3.frames(stride) for stride in (1, 4, 8)] == [1, 1, 1]
-    assert NUM_GROUPS * VERSION_4.trials["standard"] == 720
-    assert task.configure(task.settings).inpaint is planning_diagonal.inpainting
-    assert make_task("noniid").inpaint is None
+def test_second_plans_have_the_cube_while_it_lies_still_and_there_are_720_trials_and_two_weights(family) -> None:
+    for split, silos in (("diagonal", 1), ("iid", 2), ("noniid", 2)):
+        task, problem = make_task(split), family(split, invented()).problem(BUDGETS["smoke"])
+        assert (task.silos, len(problem.federation), problem.guidance_weight) == (silos, silos, 2.0)
+        assert task.configure(task.settings).inpaint is planning.inpainting
+    assert [still_frames(stride) for stride in (1, 2, 4, 8)] == [16, 8, 4, 2]
+    assert NUM_GROUPS * TRIALS["standard"] == 720
 
 
 def test_ceilings_are_the_tasks_whatever_the_runs_seed(tmp_path: Path, monkeypatch) -> None:
