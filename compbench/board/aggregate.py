@@ -48,6 +48,7 @@ def aggregate(
     catalogue: Catalogue | None = None,
     costs: Costs = NONE,
     method_defaults: Defaults | None = None,
+    required: Mapping[str, Sequence[str]] = {},
 ) -> Board:
     """Make the board of some records; their order does not matter.
 
@@ -59,6 +60,7 @@ def aggregate(
         catalogue: default settings of the tasks.
         costs: measured costs of methods on one machine.
         method_defaults: versions and default settings of the methods that are installed.
+        required: methods that a task must have before its rows are ranked, by task; this applies at preset `standard`.
 
     Returns:
         rows with ranks; rows that do not compete, and failures, come last.
@@ -84,6 +86,7 @@ def aggregate(
     rows: list[BoardRow] = []
     found: dict[Section, Discriminability] = {}
     verdicts: dict[Section, Verdict] = {}
+    missing: dict[Section, tuple[str, ...]] = {}
     for section, groups in kept.items():
         made = _section_rows(section, groups, primaries[section], known)
         made = [
@@ -96,13 +99,16 @@ def aggregate(
             )
             for row in _competing(made, defaults)
         ]
-        done = judged([_with_parts(row) for row in made], _recalls(primaries[section], groups))
+        lacks = _missing(made, required.get(section.task, ())) if section.preset == "standard" else ()
+        if lacks and not section.changed:
+            missing[section] = lacks
+        done = judged([_with_parts(row) for row in made], _recalls(primaries[section], groups), ranks=section not in missing)
         if done.discriminability is not None:
             found[section] = done.discriminability
         if done.verdict is not None:
             verdicts[section] = done.verdict
         rows += sorted(done.rows, key=_place)
-    return Board(tuple(rows), found, verdicts)
+    return Board(tuple(rows), found, verdicts, missing)
 
 
 def rows(
@@ -204,6 +210,12 @@ def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list
         return row._replace(kind="ablation", variant=row.variant or (changed(row.group.settings, default) if default else ""))
 
     return [placed(row) for row in rows]
+
+
+def _missing(rows: Sequence[BoardRow], required: Sequence[str]) -> tuple[str, ...]:
+    """The required methods that have no two seeds at default settings."""
+    ran = {row.method for row in rows if row.kind != "ablation" and len(row.seeds) > 1}
+    return tuple(name for name in required if name not in ran)
 
 
 def _seniority(row: BoardRow) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from compbench.board.aggregate import aggregate
 from compbench.board.catalogue import Catalogue, Lattice
 from compbench.board.cell_tiles import Film, Tiles, films
 from compbench.board.coverage_ladder import ladders
-from compbench.board.families import Contest, Families, contests, family_of, installed_families
+from compbench.board.families import Contest, Families, contests, family_of, installed_families, required
 from compbench.board.film_figures import write_films
 from compbench.board.forest_figures import write_figures
 from compbench.board.groups import Section
@@ -106,8 +106,10 @@ def stale(material: Material, destination: Path) -> list[Path]:
 def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     """All rows, and the matrix of methods by families at each preset."""
     defaults = {(name, facts.distribution): (facts.version, facts.defaults) for name, facts in material.methods.items()}
-    board = aggregate(material.records, material.standings, material.catalogue, material.costs, defaults)
-    return board, contests(board, material.reasons, material.families)
+    families = installed_families() if material.families is None else material.families
+    needed = required(material.reasons, families)
+    board = aggregate(material.records, material.standings, material.catalogue, material.costs, defaults, needed)
+    return board, contests(board, material.reasons, families)
 
 
 def answers(material: Material) -> Answers:

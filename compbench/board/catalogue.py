@@ -27,6 +27,7 @@ class TaskFacts(NamedTuple):
         files: names of its official data's files.
         values: names of the values of those factors; () for a factor whose values are only numbered.
         kind: the family and the shape of one sample; tasks of one kind share measurements of cost.
+        version: the version of the task's scores.
     """
 
     summary: str
@@ -38,6 +39,7 @@ class TaskFacts(NamedTuple):
     files: tuple[str, ...] = ()
     values: tuple[tuple[str, ...], ...] = ()
     kind: str = ""
+    version: int = 0
 
 
 Catalogue = Mapping[str, TaskFacts]
@@ -64,6 +66,7 @@ def catalogue(names: Iterable[str], registry: Registry | None = None) -> dict[st
                 files=tuple(task.files),
                 values=tuple(tuple(factor.values) for factor in pattern),
                 kind=f"{task.family} {task.event.kind} {task.event.shape}" if task.family else "",
+                version=task.version,
             )
     return found
 

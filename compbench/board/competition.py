@@ -30,12 +30,13 @@ class Judged(NamedTuple):
     verdict: Verdict | None
 
 
-def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float]) -> Judged:
+def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float], *, ranks: bool = True) -> Judged:
     """Rank one section's rows, mark them, and give the verdict.
 
     Args:
         rows: all rows of one section, without ranks.
         recalls: by the name of a record, its recall on the primary score's split divided by real data's.
+        ranks: whether rows may be ranked; otherwise there are no ranks and no verdict.
     """
     scale = scale_of_rows(rows)
     marked = [_marked(row, scale, recalls) for row in rows]
@@ -46,6 +47,8 @@ def judged(rows: Sequence[BoardRow], recalls: Mapping[str, float]) -> Judged:
         return Judged(tuple(marked), None, None)
     values, trials = _values(running)
     found = discriminability(values, trials=trials)
+    if not ranks:
+        return Judged(tuple(marked), found, None)
     ranking = found is None or found.ranks
     eligible = [row for row in running if not row.draws_means]
     placed = {id(row): row for row in marked}

@@ -28,6 +28,9 @@ from compbench.registry.registry import Entry, Registry, docstring
 Families = Mapping[str, tuple[str, ...]]
 """The tasks over which each family is ranked; other tasks only have their own boards."""
 
+REQUIRED = ("mono", "factored", "slice-cfg", "additive", "nearest")
+"""Without these, with two seeds each, a published board does not rank a core task: references, and rows that learn nothing."""
+
 NEED_A_GPU = {"mpi3d-medium"}
 """Core tasks that no method masters on a CPU at `standard`; the suite's sweep file requests them only on GPUs (`gpu = true`)."""
 
@@ -128,6 +131,14 @@ def _line(entry: Entry) -> int:
     return next((number for number, line in enumerate(lines) if line.startswith(f"{entry.name} ")), len(lines))
 
 
+def required(reasons: Reasons, families: Families) -> dict[str, tuple[str, ...]]:
+    """Of `REQUIRED`, the methods that can run each core task; none for a board that has no matrix of methods and tasks.
+
+    Only a published board has this matrix: methods on one's own board are compared with whatever was run.
+    """
+    return {task: tuple(name for name in REQUIRED if task not in reasons.get(name, {task: ""})) for task in family_of(families)}
+
+
 def family_of(families: Families) -> dict[str, str]:
     """The family in which a task counts, by the task's name."""
     return {task: family for family, tasks in families.items() for task in tasks}
@@ -197,7 +208,9 @@ def _family(
         section, rows = tasks[task]
         discriminability, scale = board.discriminability.get(section), scale_of_rows(rows)
         verdict = board.verdicts.get(section)
-        if discriminability is not None and not discriminability.ranks:
+        if section in board.missing:
+            aside.append((task, f"is not ranked before {' and '.join(board.missing[section])} ran it"))
+        elif discriminability is not None and not discriminability.ranks:
             aside.append((task, f"does not rank at this preset: {discriminability.share:.2f} of the variance is between methods"))
         elif scale is None:
             aside.append((task, "its score has no scale; experiments/board_scales.py measures one"))

@@ -156,8 +156,10 @@ def share_words(share: float) -> str:
     return f"{round(share, 2) + 0.0:.2f}"
 
 
-def discriminability_words(found: Discriminability | None) -> str:
-    """A sentence that says how well a task separates methods."""
+def discriminability_words(found: Discriminability | None, missing: Sequence[str] = ()) -> str:
+    """A sentence that says how well a task separates methods; before it, the methods that the task needs before it ranks."""
+    if missing:
+        return f"Not ranked yet: it lacks {', '.join(missing)} with two seeds each. {discriminability_words(found)}"
     if found is None:
         return "It is not known yet how well this task separates methods: two methods with two seeds each are needed."
     share = f"{found.share:.2f} ({found.low:.2f} to {found.high:.2f})"

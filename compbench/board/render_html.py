@@ -147,8 +147,8 @@ def to_html(board: Board, figures: Sequence[PaperFigure], pictures: Pictures, su
         made = _board(section, own, list(sections), tuple(figures), pictures, family, kinds)
         made |= {
             "id": str(index),
-            "told": discriminability_words(discriminability),
-            "ranks": discriminability.ranks if discriminability else None,
+            "told": discriminability_words(discriminability, board.missing.get(section, ())),
+            "ranks": discriminability.ranks if discriminability and section not in board.missing else None,
             "films": film_data(surroundings.films.get(section, ())),
         }
         boards.append(made | {"facts": _facts(surroundings.catalogue.get(section.task), section.changed)})

@@ -13,7 +13,7 @@ from compbench.board.notation import MARK, SPLIT_TITLES, by_section, columns, di
 from compbench.board.papers import PaperFigure, paper_of, rows_of
 from compbench.board.row import Board, BoardRow
 from compbench.board.scale import real_of
-from compbench.board.view import STATE_WORDS, Answer, Entry, View, answer_of, verdict
+from compbench.board.view import STATE_WORDS, Answer, Entry, View, answer_of
 from compbench.store.format import clean
 
 MARKS = re.compile(r"([\\`*_\[\]{}|~#!])")
@@ -56,10 +56,10 @@ def to_markdown(
         section, *others = tasks[task]
         title = "" if task not in asked else ": " + ", ".join(filter(None, (asked[task][0].title, asked[task][1])))
         parts.append(f"## {escape(heading(section, list(sections)) + title)}\n")
-        answer = answer_of(section, sections[section], word=verdict(board, section))
+        answer = answer_of(section, sections[section], board)
         about = asked[task][0].about if task in asked else ""
         parts.append(" ".join(filter(None, (f"**{answer.verdict_words}.**" if answer.verdict else "", about))))
-        parts.append(f"{discriminability_words(board.discriminability.get(section))}\n")
+        parts.append(f"{discriminability_words(board.discriminability.get(section), board.missing.get(section, ()))}\n")
         parts.append(_table(answer, sections[section], tuple(figures)))
         if others:
             parts.append(f"Also: {', '.join(_links(others, list(sections)))}.\n")

@@ -142,11 +142,13 @@ class Board(NamedTuple):
     Attributes:
         discriminability: how well each section separates its methods, if known.
         verdicts: the verdict on each section's question, if its score has a scale.
+        missing: methods that a section must have before it ranks (`families.REQUIRED`), if it lacks some.
     """
 
     rows: tuple[BoardRow, ...]
     discriminability: Mapping[Section, Discriminability]
     verdicts: Mapping[Section, Verdict] = {}
+    missing: Mapping[Section, tuple[str, ...]] = {}
 
 
 def failed_seeds(row: BoardRow) -> tuple[int, ...]:

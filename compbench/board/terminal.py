@@ -33,13 +33,14 @@ from compbench.board.view import (
     cost,
     flop_words,
     rank_commands,
-    verdict,
 )
 from compbench.store.format import clean
 from compbench.system.errors import suggest
 
 NAME, LABEL, NAMED = 24, 100, 3
 """Largest number of characters of a method's name and of a column's label, and largest number of methods that a line names."""
+
+TWO_METHODS = "Not ranked yet: a rank needs two methods with two seeds each, better three:"
 
 GAP, LEAST = "  ", 8
 """What separates columns, and the least width to which a column is narrowed."""
@@ -63,10 +64,11 @@ def overview(view: View, contest: Contest | None = None, width: int = 0) -> str:
         if entry.row.beyond
     )
     said = [*over, *(findings(contest) if contest else ())]
+    said += [f"{answer.section.task}: {answer.older}" for _, answer in view.answers() if answer.older]
     open_ = [(question, answer) for question, answer in view.answers() if not answer.competing]
     if open_:
         question, answer = open_[0]
-        said.append("Not ranked yet: a rank needs two methods with two seeds each, better three:")
+        said.append(f"Not ranked yet: {answer.waits_for}; run" if answer.missing else TWO_METHODS)
         said += [f"  {command}" for command in rank_commands(answer, view.preset, silos=question.silos)]
     smoke = [SMOKE] if view.preset == "smoke" else []
     return "\n".join([title, *smoke, "", *aligned(lines, width), "", *_verdicts(view), *said])
@@ -125,10 +127,10 @@ def task_board(board: Board, task: str, width: int = 0) -> str:
 def _section(section: Section, rows: Sequence[BoardRow], among: Sequence[Section], board: Board, width: int) -> str:
     primary = rows[0].primary.replace("_", " ")
     lines = [["rank", "method", primary, "95 % interval", "cost", "may be best", "seeds"]]
-    answer = answer_of(section, rows, word=verdict(board, section))
+    answer = answer_of(section, rows, board)
     entries = {id(entry.row): entry for entry in answer.entries}
     lines += [_row(row, entries.get(id(row))) for row in rows]
-    words = discriminability_words(board.discriminability.get(section))
+    words = discriminability_words(board.discriminability.get(section), board.missing.get(section, ()))
     said = [clean(answer.crossing.words)] if answer.crossing else []
     said += [*_marks(rows), *(_over(row, row.label) for row in rows if row.beyond)]
     smoke, meaning = [SMOKE] if section.preset == "smoke" else [], [clean(answer.meaning)] if answer.meaning else []

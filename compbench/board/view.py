@@ -113,6 +113,8 @@ class Answer(NamedTuple):
         verdict: one word; "" if the score has no scale.
         real: the score of real data in words.
         unit: head of the column of scores, and what it means.
+        missing: methods without which the task is not ranked (`families.REQUIRED`), and that have no two seeds.
+        newer_version: the task's version today if all of its runs have an older one, else 0.
     """
 
     section: Section
@@ -121,6 +123,8 @@ class Answer(NamedTuple):
     verdict: str
     real: str
     unit: tuple[str, str] = ("", "")
+    missing: tuple[str, ...] = ()
+    newer_version: int = 0
 
     @property
     def best(self) -> tuple[Entry, ...]:
@@ -163,13 +167,26 @@ class Answer(NamedTuple):
         return f"{self.verdict}: {MEANINGS[self.verdict]}{goes}." if self.verdict in MEANINGS else ""
 
     @property
+    def older(self) -> str:
+        """A sentence that says that the task has a newer version than these runs; "" if it has not."""
+        old = self.section.task_version
+        return f"Runs of version {old} of this task; today's is {self.newer_version}." if self.newer_version else ""
+
+    @property
     def competing(self) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.state in ("best", "worse"))
 
     @property
     def alike(self) -> bool:
         """Whether methods with enough seeds have no order: runs of one differ as much as the methods do."""
-        return sum(entry.state == "unranked" and len(entry.row.seeds) > 1 for entry in self.entries) > 1
+        return not self.missing and sum(entry.state == "unranked" and len(entry.row.seeds) > 1 for entry in self.entries) > 1
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps the task from being ranked, as in `lacks additive, nearest`; "" if it is ranked or separates no methods."""
+        if self.competing or self.alike:
+            return ""
+        return f"lacks {', '.join(self.missing)}" if self.missing else "too few seeds"
 
     @property
     def crossing(self) -> Crossing | None:
@@ -245,10 +262,11 @@ def _view(board: Board, preset: str, families: Families, catalogue: Catalogue) -
     family_of = {task: family for family, tasks in families.items() for task in tasks}
     named = {task for asked in QUESTIONS for task, _ in asked.tasks}
     others = [Asked(task, "", ((task, ""),)) for task in family_of if task not in named]
+    versions = {task: facts.version for task, facts in catalogue.items()}
     made = []
     for asked in (*QUESTIONS, *others):
         answers = tuple(
-            answer_of(*newest[task], label, verdict(board, newest[task][0]))
+            _dated(answer_of(*newest[task], board, label), versions.get(task, 0))
             for task, label in asked.tasks
             if task in newest and any(row.seeds for row in newest[task][1])
         )
@@ -259,12 +277,12 @@ def _view(board: Board, preset: str, families: Families, catalogue: Catalogue) -
     return View(preset, tuple(made))
 
 
-def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word: str = "") -> Answer:
+def answer_of(section: Section, rows: Sequence[BoardRow], board: Board, label: str = "") -> Answer:
     """Entries of a section's rows except ablations; rows that may be best come first.
 
     Args:
+        board: tells the section's verdict and which methods it lacks.
         label: a few words that distinguish the task from others of its question.
-        word: the verdict.
     """
     scale, of_seen = scale_of_rows(rows), seen_scale_of_rows(rows)
     entries = [_entry(row, scale, of_seen) for row in rows if row.kind != "ablation"]
@@ -277,7 +295,12 @@ def answer_of(section: Section, rows: Sequence[BoardRow], label: str = "", word:
 
     cells = [row.scores[row.primary] for row in rows if row.primary in row.scores]
     unit = unit_words(cells[0]) if cells else ("", "")
-    return Answer(section, label, tuple(sorted(entries, key=place)), word, real_words(cells), unit)
+    word, missing = verdict(board, section), board.missing.get(section, ())
+    return Answer(section, label, tuple(sorted(entries, key=place)), word, real_words(cells), unit, missing)
+
+
+def _dated(answer: Answer, version: int) -> Answer:
+    return answer._replace(newer_version=version) if version > answer.section.task_version else answer
 
 
 def _entry(row: BoardRow, scale: Scale | None, of_seen: Scale | None) -> Entry:
@@ -324,9 +347,12 @@ def verdict(board: Board, section: Section) -> str:
 
 
 def rank_commands(answer: Answer, preset: str, *, silos: bool) -> tuple[str, ...]:
-    """Commands that run three seeds of each of two methods of a task, so that they rank; () where enough seeds were run."""
-    if answer.competing or answer.alike:
+    """Commands that run three seeds of each method that a rank needs: those that are missing, or two; () if it ranks."""
+    if not answer.waits_for:
         return ()
+    if answer.missing:
+        lacked = ",".join(answer.missing)
+        return (f"compbench sweep --method {lacked} --task {answer.section.task} --preset {preset} --seed 0-2",)
     ran = [entry.row.method for entry in answer.entries if entry.row.kind == "run"]
     names = list(dict.fromkeys([*ran, *COMPANIONS[silos]]))[:2]
     long = "quick" if preset == "smoke" else preset

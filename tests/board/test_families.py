@@ -14,7 +14,7 @@ from support.sample_records import record, score
 from compbench.api.schemas import Record
 from compbench.board.aggregate import aggregate
 from compbench.board.competition import scale_of_rows
-from compbench.board.families import NEED_A_GPU, NOT_RUN, Contest, Standing, contests, installed_families
+from compbench.board.families import NEED_A_GPU, NOT_RUN, REQUIRED, Contest, Standing, contests, installed_families, required
 from compbench.board.page_families import default_contest
 from compbench.board.render_families import families_csv, families_markdown, tasks_csv
 from compbench.board.scale import Scale, scales
@@ -227,3 +227,28 @@ def test_what_cannot_work_says_why_and_what_no_one_ran_does_not() -> None:
         "mono": (f"{TASKS[2]} (the task has no analytic scores)",),
         "slice-cfg": (f"{TASKS[2]} (not run)",),
     }
+
+
+def test_a_published_task_asks_for_what_can_run_it_and_ones_own_board_for_nothing() -> None:
+    families, matrix = {"images": ("one", "other")}, {name: {} for name in REQUIRED if name != "slice-cfg"}
+    matrix["additive"] = {"other": "the task has no factors."}
+    wanted = ("mono", "factored", "additive", "nearest")
+    assert required(matrix, families) == {"one": wanted, "other": tuple(name for name in wanted if name != "additive")}
+    assert required({}, families) == {"one": (), "other": ()}
+
+
+def test_a_task_without_a_required_method_has_scores_and_no_ranks() -> None:
+    task, needed = TASKS[0], {TASKS[0]: ("mono", "nearest", "additive")}
+    made = [*runs("factored", GOOD, task, preset="standard"), *runs("mono", POOR, task, preset="standard")]
+    made += runs("nearest", (0.0,), task, preset="standard")  # one seed
+    board = aggregate(made, required=needed)
+    assert list(board.missing.values()) == [("nearest", "additive")]
+    assert {row.may_be_best for row in board.rows} == {None}
+    assert (board.verdicts, len(board.rows)) == ({}, 3)
+    (contest,) = contests(board)
+    assert (task, "is not ranked before nearest and additive ran it") in contest.families[0].aside
+    made += [*runs("nearest", (0.0, 0.01), task, preset="standard"), *runs("additive", POOR, task, preset="standard")]
+    whole = aggregate(made, required=needed)
+    assert (whole.missing, whole.rows[0].method, whole.rows[0].may_be_best) == ({}, "factored", True)
+    quick = aggregate([*runs("factored", GOOD, task), *runs("mono", POOR, task)], required=needed)  # a first look, not a listing
+    assert (quick.missing, quick.rows[0].may_be_best) == ({}, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,6 +213,22 @@ def test_tasks_that_cannot_be_ranked_yet_share_a_line_and_plots_have_their_inter
     low, high = texts(chromium, ".forests tr.best .range")[0].split("-")
     assert 0 <= int(low) < 91 < int(high) <= 100
     assert f"95 % interval {low}-{high}" in texts(chromium, ".question tr.best td:nth-child(3)", "title")[0]
+
+
+@needs_browser
+def test_a_task_that_lacks_a_required_method_names_it_and_the_command(tmp_path: Path, chromium: Browser) -> None:
+    (tmp_path / "matrix.json").write_text(json.dumps({"mono": {}, "factored": {}, "nearest": {"bump-center": "it refuses."}}))
+    each = [("bump-center", "mono"), ("bump-center", "factored"), ("bump-corner", "mono"), ("bump-corner", "factored")]
+    both = [one for pair in each for one in runs(*pair, 0.9 if pair[1] == "mono" else 0.2, preset="standard")]
+    chromium.open(published(tmp_path, both))
+    assert chromium.run("return [...document.querySelectorAll('.question .answer')].map(n => n.dataset.task)") == ["bump-center"]
+    assert texts(chromium, ".question > .cheap") == ["Not ranked yet, lacks nearest: corner unseen"]
+    for path in (tmp_path / "records").glob("bump-center.*"):
+        path.unlink()
+    chromium.open(published(tmp_path, []))
+    assert texts(chromium, ".answer .note") == ["Not ranked yet, lacks nearest. Run:"]
+    command = "compbench sweep --method nearest --task bump-corner --preset standard --seed 0-2"
+    assert texts(chromium, ".answer .command") == [command]
 
 
 @needs_browser

@@ -10,6 +10,7 @@ from support.sample_records import record, score
 
 from compbench.api.schemas import Profile, Record
 from compbench.board.build import Material, answers, draw
+from compbench.board.catalogue import catalogue
 from compbench.board.question_table import PICTURES, QUESTIONS
 from compbench.board.render_markdown import to_markdown
 from compbench.board.terminal import overview
@@ -47,6 +48,19 @@ def test_the_cheapest_counts_its_samples_as_well_as_its_training() -> None:
     assert [entry.cost for entry in answer.best] == [1.1e13, 6e12]
     assert answer.cheapest is not None
     assert answer.cheapest.row.method == "second"
+
+
+def test_runs_of_an_older_version_of_their_task_are_said_to_be_that_everywhere() -> None:
+    made = [*runs("first", 0.8), *runs("second", 0.2)]  # version 1
+    facts = catalogue(["shapes3d-heavy"])
+    _, contests, (view,) = answers(Material(made, catalogue=facts))
+    ((_, answer),) = view.answers()
+    today = facts["shapes3d-heavy"].version
+    assert today > 1
+    assert answer.older == f"Runs of version 1 of this task; today's is {today}."
+    assert f"shapes3d-heavy: {answer.older}" in overview(view, contests[0]).splitlines()
+    ((_, same),) = view_of(*made).answers()  # nothing is known about the task
+    assert same.older == ""
 
 
 def test_a_tflop_takes_as_long_as_it_took_the_median_method() -> None:
