@@ -8,10 +8,11 @@
 
 Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
 that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
-if it is significant after the correction; otherwise it is *open*.  If the winner has less than 0.9 of the ceiling on combinations
-that it was trained on, the order means little, and the table says so.  If the rows of a paper's table had less than half of the
-training examples of the paper's protocol (the `paper` preset), a line above the table gives the share.  Forced rendering compares
-penalties of one architecture (figure 3), not architectures.
+if it is significant after the correction; otherwise it is *open*.  If a row has an older version of its method, which has been
+repaired, the order *waits* for new runs, whatever the old ones say.  If the winner has less than 0.9 of the ceiling on
+combinations that it was trained on, the order means little, and the table says so.  If the rows of a paper's table had less than
+half of the training examples of the paper's protocol (the `paper` preset), a line above the table gives the share.  Forced
+rendering compares penalties of one architecture (figure 3), not architectures.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from compbench.registry.registry import Registry
 from compbench.store.records import read_published
 
 ROOT = Path(__file__).parent.parent
+WAITS = "waits"
 
 
 class Side(NamedTuple):
@@ -68,6 +70,7 @@ class Found(NamedTuple):
         p: p value of "the sides are equal"; None with fewer than two seeds.
         seen: mean share of the ceiling that the better side has on seen combinations; None if the task has no such score.
         examples: training examples that the budget of the rows grants to one party.
+        older: methods of which the records have an older version, as in `dfd 1, now 3`.
     """
 
     claim: Claim
@@ -77,6 +80,7 @@ class Found(NamedTuple):
     p: float | None
     seen: float | None
     examples: int
+    older: tuple[str, ...] = ()
 
 
 def claims() -> list[Claim]:
@@ -101,8 +105,8 @@ def claims() -> list[Claim]:
     return found
 
 
-def examine(records: Sequence[Record], preset: str) -> list[Found]:
-    """Each claim whose two rows have at least one common seed."""
+def examine(records: Sequence[Record], preset: str, versions: Mapping[str, int] = {}) -> list[Found]:
+    """Each claim whose two rows have at least one common seed; `versions` are today's, by the name of the method."""
     own = usable(records, preset)
     found = []
     for claim in claims():
@@ -118,7 +122,9 @@ def examine(records: Sequence[Record], preset: str) -> list[Found]:
         examples = examples_of(first.spec.budget)
         fits = [share for seed in common if (share := learnt(better[seed])) is not None]
         seen = mean(fits) if fits else None
-        found.append(Found(claim, left, right, gain, compared(claim, on_task), seen, examples))
+        ran = {rows[common[0]].spec.method: rows[common[0]].spec.method_version for rows in (better, worse)}
+        older = tuple(f"{name} {old}, now {new}" for name, old in ran.items() if (new := versions.get(name, 0)) > old)
+        found.append(Found(claim, left, right, gain, compared(claim, on_task), seen, examples, older))
     return found
 
 
@@ -204,7 +210,7 @@ def shares_of_examples(found: Sequence[Found], registry: Registry) -> str:
 
 
 def verdicts(found: Sequence[Found]) -> list[str]:
-    """`holds`, `reversed` or `open` for each claim; Holm's correction is over the claims of a paper with two seeds or more."""
+    """`holds`, `reversed`, `open` or `waits` for each claim; Holm's correction: a paper's claims with two seeds or more."""
     said = [""] * len(found)
     for paper in {each.claim.paper for each in found}:
         own = [index for index, each in enumerate(found) if each.claim.paper == paper]
@@ -213,16 +219,20 @@ def verdicts(found: Sequence[Found]) -> list[str]:
         for index in own:
             each = found[index]
             said[index] = ("**holds**" if each.gain > 0 else "**reversed**") if fallen.get(index) else "open"
-            if each.seen is not None and each.seen < LEARNT:
+            if each.older:
+                said[index] = f"{WAITS}: version of {'; '.join(each.older)}"
+            elif each.seen is not None and each.seen < LEARNT:
                 said[index] += f"; not learnt: {each.seen:.2f} of real data's score on seen"
     return said
 
 
 def counted(said: Sequence[str]) -> str:
-    """The number of orders, and how many hold, are reversed or are open."""
-    settled, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
+    """The number of orders, and how many hold, are reversed, wait or are open."""
+    settled, against, waiting = (sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS))
     orders = f"{len(said)} order{'' if len(said) == 1 else 's'}"
-    return f"of {orders} with records, {settled} hold, {against} are reversed and the rest are open"
+    waits = f", {waiting} wait for runs of a method's newest version" if waiting else ""
+    left = len(said) - settled - against - waiting
+    return f"of {orders} with records, {settled} hold, {against} are reversed{waits} and {left} are open"
 
 
 def line(cells: Iterable[str]) -> str:
@@ -252,15 +262,17 @@ def report(folder: Path, preset: str) -> str:
     """The tables of one preset, or of all presets that have records; one table per paper."""
     records, _ = read_published(folder)
     parts, registry = [], Registry()
+    sides = {side.method for claim in claims() for side in (claim.better, claim.worse)}
+    versions = {name: registry.load("methods", name).version for name in sides}
     for name in [preset] if preset else PRESETS[::-1]:
-        found = examine(records, name)
+        found = examine(records, name, versions)
         said = verdicts(found)
         if found:
             parts.append(f"`{name}`: {counted(said)}.")
         for paper, own in itertools.groupby(zip(found, said, strict=True), lambda pair: pair[0].claim.paper):
-            claims, words = zip(*own, strict=True)
-            shares = shares_of_examples(claims, registry)
-            parts += [f"{paper}: {counted(words)}.{' ' if shares else ''}{shares}", table(claims, words)]
+            rows_of, words = zip(*own, strict=True)
+            shares = shares_of_examples(rows_of, registry)
+            parts += [f"{paper}: {counted(words)}.{' ' if shares else ''}{shares}", table(rows_of, words)]
     return "\n\n".join(parts) or "no records of any claim"
 
 

@@ -111,7 +111,7 @@ def read(records: Path) -> Published:
     view = opened_on(contests, made)
     if view is None:
         raise CompbenchError(f"no record in {records} is of a core task under its own protocol; `compbench sweep` makes some.")
-    found = examine(material.records, PRESET)
+    found = examine(material.records, PRESET, {name: facts.version for name, facts in material.methods.items()})
     own = of_tables(material.records)
     known = Known(board, view, list(zip(found, verdicts(found), strict=True)), twins(own))
     return Published(records, known, material.catalogue, own, material.records)
@@ -204,7 +204,8 @@ def family_page(known: Known, family: str, side: Sequence[str], axes: Axes, reco
     for question, answer in own:
         task = answer.section.task
         here = f" Here: {LABELS[answer.label]}." if answer.label in LABELS else ""
-        parts += [f"## {task}", f"{question.asked.about}{here} {puzzle(answer)}".strip(), of_task(answer, records)]
+        about = " ".join(filter(None, (f"{question.asked.about}{here}", puzzle(answer), answer.older)))
+        parts += [f"## {task}", about, of_task(answer, records)]
         if task in axes:
             parts.append(
                 f"![which combinations fail]({task}.svg)\n\nRows are {axes[task][0]}, columns {axes[task][1]}. {MAPS_READ}"
@@ -264,7 +265,7 @@ def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
             shares = shares_of_examples(claims, Registry())
             yield f"## Claims of {paper}"
             yield (
-                f"{counted(said).capitalize()}, which means not significant after Holm's correction over the paper's claims. "
+                f"{counted(said).capitalize()}; *open* is not significant after Holm's correction over the paper's claims. "
                 f"*A > B* claims that A is better than B. {CLAIMS_READ}{' ' if shares else ''}{shares}"
             )
             yield table(claims, said)

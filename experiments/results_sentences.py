@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from claims import Found
+from claims import WAITS, Found
 from results_tables import NUMBERS
 
 from compbench.api.schemas import Record
@@ -175,8 +175,8 @@ def particles(known: Known) -> str:
     """Results of weighted particles on exact and on learnt scores."""
     own = [(found, said) for found, said in known.claims if found.claim.paper == "FKC"]
     exact = [(found, said) for found, said in own if found.claim.place == "exact scores"]
-    learnt = [(found, said) for found, said in own if found.claim.place == "learnt scores"]
-    if not exact or not learnt:
+    learnt = [(found, said) for found, said in own if found.claim.place == "learnt scores" and not found.older]
+    if not exact:
         return ""
 
     def nearer(found: Found) -> bool:
@@ -186,9 +186,14 @@ def particles(known: Known) -> str:
         return sum(nearer(found) == ahead and said.startswith("**") for found, said in pairs)
 
     near, far = ([one for one in learnt if one[0].claim.task.endswith(end)] for end in ("-id", "-ood"))
-    return (
+    said = (
         f"With exact scores, weighted particles (`fkc`) end nearer to the target than `naive-sde` on {share_of(exact, nearer)} "
-        f"targets ({settled(exact, ahead=True)} significantly), and with learnt ones on {share_of(near, nearer)} among the "
+        f"targets ({settled(exact, ahead=True)} significantly)"
+    )
+    if not near or not far:
+        return f"{said}."
+    return (
+        f"{said}, and with learnt ones on {share_of(near, nearer)} among the "
         f"sources ({settled(near, ahead=True)}) and {share_of(far, nearer)} far from them ({settled(far, ahead=True)}; "
         f"`naive-sde` is significantly nearer on {settled(far, ahead=False)})."
     )
@@ -266,13 +271,15 @@ def orders(known: Known) -> str:
     if not known.claims:
         return ""
     said = [verdict for _, verdict in known.claims]
-    holds, against = (sum(verdict.startswith(f"**{word}") for verdict in said) for word in ("holds", "reversed"))
+    holds, against, waiting = (sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS))
+    waits = f" {number(waiting)} wait for runs of a method's newest version," if waiting else ""
     papers = len({found.claim.paper for found, _ in known.claims})
     argued = sum(found.claim.paper == "FKC" for found, _ in known.claims)
     ours = f" ({argued} by FKC's argument, since our copy of it has no numbers)" if argued else ""
+    left = len(said) - holds - against - waiting
     return (
         f"Of {len(said)} orders of two methods that {number(papers)} papers claim{ours}, {holds} hold here, {against} are "
-        f"reversed and {len(said) - holds - against} stay open, with Holm's correction over the claims of each paper."
+        f"reversed,{waits} and {left} stay open, with Holm's correction over the claims of each paper."
     )
 
 

@@ -103,6 +103,17 @@ def test_what_has_not_learnt_is_said() -> None:
     assert found["factored", "mono"] == "**holds**; not learnt: 0.20 of real data's score on seen"
 
 
+def test_an_order_with_a_repaired_method_waits_and_is_not_counted() -> None:
+    rows = [*runs("factored", (0.80, 0.82, 0.81)), *runs("mono", (0.50, 0.51, 0.52))]
+    found = claims.examine(rows, "quick", {"factored": 1, "mono": 3})
+    said = claims.verdicts(found)
+    assert said == ["waits: version of mono 1, now 3"]
+    assert claims.counted(said) == (
+        "of 1 order with records, 0 hold, 0 are reversed, 1 wait for runs of a method's newest version and 0 are open"
+    )
+    assert claims.verdicts(claims.examine(rows, "quick", {"factored": 1, "mono": 1})) == ["**holds**"]
+
+
 def test_of_a_distance_less_is_better() -> None:
     def rows(method: str, values: tuple[float, ...]) -> list[Record]:
         return [
