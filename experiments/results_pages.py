@@ -56,6 +56,8 @@ SIDE_MORE = {
     "*FD* is the Frechet distance in a judge's features over all held-out combinations, so it says nothing about "
     "composition; divided by that of real data in the same run, it can be compared under any judge. A dash marks a method of "
     "which a run lacks it.",
+    "drawings": "*FD* is the Frechet distance in EfficientNet-Lite0's features and *FWD* the Frechet wavelet distance, each "
+    "divided by that of real data. Neither needs a judge, so they compare across machines; they say nothing about composition.",
     "planning": "Values are percentages of plans that reach the goal. A *first plan* is executed from its own start, without a "
     "second plan.",
 }
@@ -86,7 +88,11 @@ def files(published: Published) -> dict[str, str]:
     families = list(dict.fromkeys(question.family for question in known.view.questions if question.family))
     texts = {f"{FOLDER}/{name}": drawn for name, drawn in figures(known, catalogue).items()}
     texts |= {f"{FOLDER}/{family}.svg": forest(panels(known.view, family)) for family in families}
-    side = {family: [written(t, own) for name, t in tables().items() if name.split()[0] == family] for family in families}
+    entries = [entry.row for _, answer in known.view.answers() for entry in answer.entries]
+    versions = {row.method: row.newer_version for row in entries if row.newer_version}
+    side = {
+        family: [written(t, own, versions) for name, t in tables().items() if name.split()[0] == family] for family in families
+    }
     cells = {answer.section.task: found for _, answer in known.view.answers() if (found := cell_maps(answer, catalogue))}
     texts |= {f"{FOLDER}/{task}.svg": maps(found) for task, found in cells.items()}
     axes = {task: [name for name, _ in catalogue[task].factors] for task in cells}

@@ -9,7 +9,7 @@ score; a row whose number of seeds differs from most says how many.  A cell is a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import multimode
@@ -95,6 +95,7 @@ def tera_flops(record: Record) -> float | None:
 
 
 ACCURACY, FD, SEEN = score("heldout_accuracy"), in_floors("heldout_fd_judge"), score("seen_accuracy")
+FD_IMAGENET, FWD = in_floors("heldout_fd_imagenet"), in_floors("heldout_fwd")
 
 
 def tables() -> dict[str, Table]:
@@ -108,6 +109,13 @@ def tables() -> dict[str, Table]:
         "images": Table(
             ("light, 25 %: held out, FD, seen", "medium, 50 %", "heavy, 75 %"),
             tuple((Quantity(task, ACCURACY, ".2f"), Quantity(task, FD, ".1f"), Quantity(task, SEEN, ".2f")) for task in shapes),
+        ),
+        "drawings": Table(
+            ("half of role x tone: held out, FD, FWD", "three quarters", "role x person"),
+            tuple(
+                (Quantity(task, ACCURACY, ".2f"), Quantity(task, FD_IMAGENET, ".1f"), Quantity(task, FWD, ".1f"))
+                for task in ("emoji-medium", "emoji-heavy", "emoji-person")
+            ),
         ),
         "plane": Table(
             tuple(task.removeprefix("gauss2d-") for task in planes),
@@ -141,8 +149,8 @@ def of_tables(records: Sequence[Record]) -> list[Record]:
     return usable(records, "standard")
 
 
-def written(table: Table, records: Sequence[Record]) -> str:
-    """A table in Markdown."""
+def written(table: Table, records: Sequence[Record], versions: Mapping[str, int] = {}) -> str:
+    """A table in Markdown; a row says if a run has an older version of its method than `versions`."""
     tasks = dict.fromkeys(quantity.task for quantity in chain(*table.cells))
     runs = {task: [record for record in records if record.spec.task == task] for task in tasks}
     fitting = table.rows or tuple(
@@ -162,7 +170,10 @@ def written(table: Table, records: Sequence[Record]) -> str:
         word = NUMBERS[count] if count < len(NUMBERS) else count
         number = f" ({word} seed{'s' * (count > 1)})" if count != usual else ""
         changed = "".join(f", {value} {name}" for name, value in side.settings.items())
-        out.append(line([f"`{side.method}`{changed}{number}", *_cells(table, own)]))
+        oldest = min(record.spec.method_version for rows_of in own.values() for record in rows_of.values())
+        newest = versions.get(side.method, 0)
+        older = f" (version {oldest}, now {newest})" if newest > oldest else ""
+        out.append(line([f"`{side.method}`{changed}{older}{number}", *_cells(table, own)]))
     return "\n".join(out)
 
 

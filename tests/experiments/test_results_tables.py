@@ -53,6 +53,11 @@ def test_an_ablation_is_a_row_of_its_own_and_not_a_part_of_the_default() -> None
     assert own.splitlines()[2:] == ["| `fedflow`, 4 rounds | 0.10 |"]
 
 
+def test_a_row_of_an_older_version_says_so() -> None:
+    own = results_tables.written(table(), runs("mono", 0.2, 0.4), {"mono": 3})
+    assert own.splitlines()[2:] == ["| `mono` (version 1, now 3) | 0.30 |"]
+
+
 @pytest.mark.parametrize(("show", "said"), [(each, "0.10, 0.20, 0.30"), (means, "0.20")])
 def test_a_cell_is_a_value_a_seed_or_a_mean(show, said: str) -> None:
     assert show([0.1, 0.2, 0.3], ".2f") == said
