@@ -115,7 +115,7 @@ LABELS = {
     "10 queens": "ten queens on a board of ten by ten squares, of which none attacks another",
     "graph colouring": "three colours for the 20 vertices of a random graph, such that neighbours differ",
     "clauses": "20 true or false variables that satisfy all clauses of a random formula",
-    "role and person": "pairs of a role and a person are held out, in the usual skin tone",
+    "role and person": "pairs of a role and a person are held out, in every skin tone",
     "one axis each": "the changes are independent: each alters the spread of one coordinate and leaves the other alone",
     "both axes": "each change alters the spread of both coordinates, so they interact",
     "clusters": "the cloud has several clusters, and each change keeps some of them",

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from compbench.api.factors import identifiability
 from compbench.api.interfaces import TaskContext
+from compbench.board.question_table import LABELS
+from compbench.data.emoji_drawings import ROLES, TONES
 from compbench.metrics.small_judge import SmallJudge
 from compbench.registry.registry import Registry
 from compbench.registry.resolve import metrics_of
@@ -61,6 +63,17 @@ def test_training_pictures_are_those_of_their_conditions_and_never_held_out(patt
     assert not turned(pattern, 3).contains(batch.condition).any()
     assert not problem.deterministic  # as on Shapes3D: decoders and low-rank have the sizes of other picture tasks
     assert problem.holdout == turned(pattern, 3)
+
+
+def test_a_pair_of_role_and_person_is_held_out_in_every_skin_tone_or_trained_in_every_one(font: Path) -> None:
+    every = torch.cartesian_prod(*(torch.arange(size) for size in SPACE.sizes))
+    held = turned("person", 0).contains(every).view(SPACE.sizes)
+    assert torch.equal(held.any(-1), held.all(-1))
+    assert held.any(-1).sum() == len(ROLES)
+    trained = opened("person", font).problem(make_task("person").budgets["smoke"]).federation.pooled()
+    tones = trained.batch(300, torch.Generator().manual_seed(0)).condition[:, SPACE.index("tone")]
+    assert tones.unique().tolist() == list(range(len(TONES)))
+    assert LABELS["role and person"].endswith("in every skin tone")
 
 
 def test_an_extension_trains_without_tone_on_pictures_of_all_tones(font: Path) -> None:
