@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from compbench.cli.new import GROUPS, StarterKind, render
+from compbench.data.sources import INSTALLED
 from compbench.registry.repository import owner_and_name
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +41,12 @@ def test_every_workflow_that_installs_torch_takes_its_cpu_build(file: Path) -> N
     text = file.read_text()
     if any(word in str(step.get("run")) for step in steps(parsed(text)) for word in INSTALLS):
         assert "download.pytorch.org/whl/cpu" in text or "UV_TORCH_BACKEND: cpu" in text
+
+
+def test_ci_installs_the_weights_and_the_font_that_tests_otherwise_skip() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert "features" in re.split(r"[\[\],]", extras["test"][0])
+    assert INSTALLED["emoji"].install.split()[-1] in (ROOT / ".ci" / "run").read_text()
 
 
 def test_nothing_is_published_from_a_fork() -> None:
