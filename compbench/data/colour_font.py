@@ -32,7 +32,7 @@ class ColourFont:
         path: the font's file.
 
     Raises:
-        CompbenchError: fontTools is not installed, or the file is not a font with CBDT or sbix pictures and GSUB ligatures.
+        CompbenchError: fontTools is not installed, or the file is not a font with CBDT or sbix pictures.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,6 +78,19 @@ class ColourFont:
                 return numpy.asarray(found.convert("RGBA"))
         except (OSError, ValueError, SyntaxError) as error:
             raise CompbenchError(f"{self.path} has a damaged picture of glyph '{glyph}'; bring another copy.") from error
+
+
+def what_it_lacks(font: ColourFont, missing: Sequence[Sequence[str]], wanted: int) -> str:
+    """What a font lacks and what to do, as the end of a sentence that begins with its path.
+
+    Args:
+        font: the font.
+        missing: the combinations that it has no picture of, each by the names of its values.
+        wanted: the number of combinations that were looked for.
+    """
+    if not font._ligatures:
+        return "does not join sequences of code points by GSUB ligatures (Apple's fonts use the table morx); bring another font."
+    return f"lacks {len(missing)} of {wanted} pictures, '{', '.join(missing[0])}' first; use another version of the font."
 
 
 def _ligatures(table: Any) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from compbench.api.interfaces import Source
-from compbench.data.colour_font import ColourFont
+from compbench.data.colour_font import ColourFont, what_it_lacks
 from compbench.data.sources import INSTALLED
 from compbench.system.errors import CompbenchError
 from compbench.system.fonts import find_font
@@ -174,10 +174,7 @@ def _drawings(path: Path, changed: int) -> Drawings:
         digest.update(f"{drawn.shape}".encode() + drawn.tobytes())
         made.append(reduced(drawn, SIDE))
     if missing:
-        raise CompbenchError(
-            f"{path} lacks {len(missing)} of {len(missing) + len(made)} pictures, '{', '.join(missing[0])}' first; "
-            "use another version of the font."
-        )
+        raise CompbenchError(f"{path} {what_it_lacks(font, missing, len(missing) + len(made))}")
     return Drawings(numpy.stack(made), digest.hexdigest()[:32])
 
 

@@ -83,6 +83,13 @@ def test_a_font_that_lacks_a_picture_is_refused_with_the_first_one(few: tuple[st
         drawings(write_font(tmp_path / "lacking.ttf", lacking))
 
 
+def test_a_font_whose_sequences_gsub_does_not_join_is_refused_for_that(few: tuple[str, ...], tmp_path: Path) -> None:
+    apart = write_font(tmp_path / "apart.ttf", people(roles=few), table="sbix", joined=False)
+    with pytest.raises(CompbenchError, match=r"apart\.ttf does not join sequences of code points by GSUB ligatures") as caught:
+        drawings(apart)
+    assert "lacks" not in str(caught.value)
+
+
 def test_without_the_font_one_line_says_what_to_install(nowhere: Path) -> None:
     with pytest.raises(CompbenchError, match=r"apt-get install fonts-noto-color-emoji, or put the file into"):
         choose(nowhere, "auto")

@@ -28,12 +28,14 @@ def png(picture: numpy.ndarray) -> bytes:
     return content.getvalue()
 
 
-def write_font(path: Path, pictures: Pictures, *, table: str = "CBDT", damaged: Sequence[tuple[int, ...]] = ()) -> Path:
-    """A font of these pictures; those of `damaged` are cut off."""
+def write_font(
+    path: Path, pictures: Pictures, *, table: str = "CBDT", damaged: Sequence[tuple[int, ...]] = (), joined: bool = True
+) -> Path:
+    """A font of these pictures; those of `damaged` are cut off.  One that is not `joined` has no GSUB table."""
     codes = sorted({code for sequence in pictures for code in sequence})
     single = {code: f"u{code:04X}" for code in codes}
-    joined = {one: "_".join(single[code] for code in one) for one in pictures}
-    names = [".notdef", *single.values(), *(name for one, name in joined.items() if len(one) > 1)]
+    glyphs = {one: "_".join(single[code] for code in one) for one in pictures}
+    names = [".notdef", *single.values(), *(name for one, name in glyphs.items() if len(one) > 1)]
     builder = FontBuilder(1000, isTTF=True)
     builder.setupGlyphOrder(names)
     builder.setupCharacterMap(single)
@@ -43,10 +45,10 @@ def write_font(path: Path, pictures: Pictures, *, table: str = "CBDT", damaged: 
     builder.setupNameTable({"familyName": "Small", "styleName": "Regular", "version": "Version 1"})
     builder.setupOS2()
     builder.setupPost()
-    rules = [f"sub {' '.join(single[code] for code in one)} by {name};" for one, name in joined.items() if len(one) > 1]
-    if rules:
+    rules = [f"sub {' '.join(single[code] for code in one)} by {name};" for one, name in glyphs.items() if len(one) > 1]
+    if rules and joined:
         builder.addOpenTypeFeatures("feature ccmp {\n" + "\n".join(rules) + "\n} ccmp;")
-    bitmaps = {name: png(pictures[one])[: 40 if one in damaged else None] for one, name in joined.items()}
+    bitmaps = {name: png(pictures[one])[: 40 if one in damaged else None] for one, name in glyphs.items()}
     if table == "CBDT":
         _add_cbdt(builder.font, bitmaps, names)
     elif table == "sbix":
