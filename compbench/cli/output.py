@@ -20,9 +20,11 @@ from rich.table import Table
 
 from compbench.board.notation import duration
 from compbench.cli.wrapping import on_terminal, paragraph, wrapped
-from compbench.data.sources import INSTALLED, SOURCES
+from compbench.data.colour_font import ColourFont
+from compbench.data.sources import INSTALLED, SOURCES, InstalledSource
 from compbench.store.format import clean
 from compbench.sweep.estimate import hours_of
+from compbench.system.errors import CompbenchError
 from compbench.system.fonts import find_font
 
 if TYPE_CHECKING:
@@ -299,17 +301,33 @@ def show_plugins(loaded: Sequence[LoadResult], *, as_json: bool) -> None:
 
 
 def show_sources(folder: Path) -> None:
-    """Print the official data sources, and how many files of each are in the data folder."""
+    """Print the official data sources, how many files of each are in the data folder, and what installs a missing font."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "files here", "what", "licence"):
         table.add_column(name, overflow="fold")
     for source in SOURCES.values():
         here = sum((folder / file.name).is_file() for file in source.files)
         table.add_row(source.name, f"{here} of {len(source.files)}", source.summary, source.licence)
+    advice = []
     for installed in INSTALLED.values():
-        found = "installed" if find_font(installed.file, folder) else installed.install
-        table.add_row(installed.name, found, installed.summary, installed.licence)
+        state, what_to_do = _state_of(installed, folder)
+        table.add_row(installed.name, state, installed.summary, installed.licence)
+        advice += [f"{installed.name}: {what_to_do}"] if what_to_do else []
     console().print(table)
+    for line in advice:  # below the table, where no column breaks a command
+        console().print(escape(line), soft_wrap=True)
+
+
+def _state_of(installed: InstalledSource, folder: Path) -> tuple[str, str]:
+    """Whether a font is here, with the version that it states, and what to do if it is not here or cannot be read."""
+    path = find_font(installed.file, folder)
+    if path is None:
+        return "missing", installed.install
+    try:
+        version = escape(clean(ColourFont(path).version.partition(";")[0])).lower()
+    except CompbenchError as error:
+        return "not readable", str(error)
+    return f"installed, {version}" if version else "installed", ""
 
 
 def say(terminal: Console, start: str, text: str, later: str | None = None) -> None:

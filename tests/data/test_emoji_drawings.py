@@ -115,10 +115,23 @@ def test_reduced_keeps_proportions_and_fills_the_longer_side() -> None:
     assert (reduced(numpy.zeros((8, 8, 4), numpy.uint8), 64) == 255).all()  # what is transparent is white
 
 
-def test_data_says_what_brings_the_font(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COMPBENCH_HOME", str(nowhere))
-    run = CliRunner().invoke
-    assert "apt-get install" in run(main, ["data", "list"], env={"COLUMNS": "200"}).output
-    result = run(main, ["data", "fetch", "emoji"])
+def listed(home: Path, columns: int = 80) -> list[str]:
+    found = CliRunner().invoke(main, ["data", "list"], env={"COMPBENCH_HOME": str(home), "COLUMNS": str(columns)})
+    return found.output.splitlines()
+
+
+def test_data_has_the_command_that_installs_the_font_in_one_line(nowhere: Path) -> None:
+    assert listed(nowhere)[-1] == "emoji: apt-get install fonts-noto-color-emoji"
+    assert max(map(len, listed(nowhere))) <= 80
+    result = CliRunner().invoke(main, ["data", "fetch", "emoji"], env={"COMPBENCH_HOME": str(nowhere)})
     assert result.exit_code == 2
     assert "a system package installs it: apt-get install" in result.output
+
+
+def test_data_says_the_version_of_the_font_or_why_it_cannot_be_read(font: Path, nowhere: Path) -> None:
+    (nowhere / "data").mkdir()
+    (nowhere / "data" / FONT).symlink_to(font)
+    assert "installed, version 1 " in listed(nowhere, 200)[-1]
+    (nowhere / "data" / FONT).unlink()
+    (nowhere / "data" / FONT).write_text("no font")
+    assert "cannot be read as a font" in listed(nowhere)[-1]
