@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy
 import torch
@@ -25,6 +26,9 @@ from compbench.api.interfaces import SamplePair
 from compbench.metrics.efficientnet import ImageNetFeatures
 from compbench.registry.registry import Registry
 from compbench.system.home import Home
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TASKS = ("emoji-medium", "shapes3d-medium", "dsprites-light", "cmnist-diagonal")
 METRICS = ("fwd", "fd_imagenet", "fjd_imagenet")
@@ -101,19 +105,22 @@ def distances(name: str, count: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def draw(found: dict[str, dict[str, dict[str, float]]], path: Path) -> None:
+def figure(found: dict[str, dict[str, dict[str, float]]]) -> Figure:
+    """A panel for each task with a bar for each change and distance, on a logarithmic axis with labels at 1, 2, 5, 10, ..."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator
 
-    figure = Figure(figsize=(3.2 * len(found), 3.4), layout="constrained")
-    for axes, (name, changes) in zip(figure.subplots(1, len(found), sharey=True, squeeze=False)[0], found.items(), strict=True):
+    drawn = Figure(figsize=(3.2 * len(found), 3.4), layout="constrained")
+    for axes, (name, changes) in zip(drawn.subplots(1, len(found), sharey=True, squeeze=False)[0], found.items(), strict=True):
         rows = numpy.arange(len(changes))
         for number, metric in enumerate(METRICS):
             axes.barh(rows + 0.26 * (number - 1), [each[metric] for each in changes.values()], 0.25, label=metric)
         axes.set(title=name, xscale="log", xlabel="multiple of the noise floor", yticks=rows, yticklabels=list(changes))
+        axes.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}", minor_locator=NullLocator())
         axes.axvline(1, color="0.4", linewidth=0.8)
     axes.legend(frameon=False, fontsize="small")
     axes.invert_yaxis()
-    figure.savefig(path, dpi=110)
+    return drawn
 
 
 def main() -> None:
@@ -122,7 +129,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=400)
     parser.add_argument("--output", type=Path, default=Path("what_sees_what.png"))
     asked = parser.parse_args()
-    draw({name: distances(name, asked.pictures) for name in asked.tasks}, asked.output)
+    figure({name: distances(name, asked.pictures) for name in asked.tasks}).savefig(asked.output, dpi=110)
     print(asked.output)
 
 
