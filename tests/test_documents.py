@@ -37,6 +37,16 @@ def test_the_families_of_the_readme_are_those_that_the_tasks_name() -> None:
         assert asked <= known, names
 
 
+def test_the_readme_says_which_of_its_tasks_the_board_lacks() -> None:
+    text = (ROOT / "README.md").read_text()
+    table = text.split("| family | tasks |")[1].split("\n\n")[0]
+    patterns = [pattern for row in table.splitlines() for pattern in re.findall(r"`([^`]+)`", row)]
+    published = {path.name.split(".")[0] for path in (ROOT / "leaderboards" / "records").glob("*.json")}
+    lacking = [pattern for pattern in patterns if not matching(published, pattern)]
+    (sentence,) = re.findall(r"^The board lacks (.*)\.$", text, re.MULTILINE)
+    assert sorted(re.findall(r"`([^`]+)`", sentence)) == sorted(lacking), "name in it the tasks that have no record"
+
+
 def test_contributing_is_seventy_lines() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 75
 
