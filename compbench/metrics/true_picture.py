@@ -15,7 +15,8 @@ class TruthScores(NamedTuple):
         r2: 1 - sum |x - y|^2 / sum |y - mean y|^2; 0 is the mean picture of the requests, 1 is the truth.
         rank: mean rank of the true picture among all pictures by distance to the sample; 1 is the nearest.
         first: share of samples to which the true picture is the nearest.
-        copied: share of samples to which, of all pictures, a trained one of another combination is the nearest.
+        copied: share of samples to which, of all pictures, a trained one of another combination is the nearest, however far it
+            is.  It is an upper bound of memorisation: a right sample counts, too, if its error leads it nearer to a trained one.
     """
 
     psnr: float

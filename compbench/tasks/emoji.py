@@ -141,7 +141,8 @@ def make_task(pattern: str, settings: Settings | None = None) -> Task:
                 else ["each seed holds out different pairs, equally many: intervals over seeds include the choice of pairs"]
             ),
             "true_rank: rank of the true picture among all 1,065 by distance to the sample; true_first: share with rank 1",
-            "copied: share of samples to which, of all pictures, a training picture of another combination is the nearest",
+            "copied: share of samples to which, of all pictures, a training picture of another combination is the nearest, "
+            "however far it is: an upper bound of memorisation",
             "compbench ships a judge for known versions of the font; for another font the referee trains one",
         ],
         paper_notes=[

@@ -126,7 +126,8 @@ def make_task(settings: Settings | None = None) -> Task:
         notes=[
             "the second font is yours, so compbench publishes no record of this task",
             "true_rank: rank of the true picture among all 2,130 by distance to the sample; true_first: share with rank 1",
-            "copied: share of samples to which, of all pictures, a training picture of another combination is the nearest",
+            "copied: share of samples to which, of all pictures, a training picture of another combination is the nearest, "
+            "however far it is: an upper bound of memorisation",
         ],
         paper_notes=["chosen: all of it; no paper has this data.  Budgets are those of emoji-light"],
     )

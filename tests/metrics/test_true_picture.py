@@ -33,5 +33,10 @@ def test_a_copy_is_nearest_to_another_trained_picture_also_with_an_error_on_it()
     assert copies.copied == pytest.approx(2 / 6)
 
 
+def test_copied_has_no_largest_distance_so_it_is_an_upper_bound_of_memorisation() -> None:
+    far = truth_scores(made(141), torch.tensor([2]), PICTURES, TRAINED)  # 59 from the trained 200, 61 from the requested 80
+    assert far.copied == 1.0
+
+
 def test_the_mean_of_what_was_asked_has_r2_zero() -> None:
     assert truth_scores(made(20, 20), torch.tensor([0, 1]), PICTURES, TRAINED).r2 == pytest.approx(0.0, abs=1e-6)
