@@ -48,6 +48,17 @@ def test_a_share_of_even_masks_bounds_null_s_share_below_where_dropout_alone_los
         assert size_shares(Dropout(0.1, even=0.5), num_factors)[0] >= 0.5 / (num_factors + 1)
 
 
+@pytest.mark.parametrize(("num_factors", "null", "alone"), [(2, 0.21, 0.19), (6, 0.072, 0.013), (12, 0.038, 0.003)])
+def test_shares_of_the_default_masks_fall_with_the_number_of_factors_as_the_module_says(
+    num_factors: int, null: float, alone: float
+) -> None:
+    shares = size_shares(DropoutSettings().law, num_factors)
+    assert shares[0] == pytest.approx(null, rel=0.03)
+    assert shares[1] / num_factors == pytest.approx(alone, rel=0.08)
+    assert shares[0] > 0.5 / (num_factors + 1)
+    assert shares[1] / num_factors > 0.5 / (num_factors * (num_factors + 1))
+
+
 def test_pure_dropout_draws_what_a_threshold_of_uniform_numbers_draws() -> None:
     condition = torch.randint(0, 4, (50, 3), generator=Generator().manual_seed(1))
     dropped = torch.rand(50, 3, generator=Generator().manual_seed(0)) < 0.4
