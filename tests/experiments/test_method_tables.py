@@ -10,6 +10,7 @@ from method_tables import Deviation, deviations, guidance, masks, reproduced, us
 from support.sample_records import record
 
 from compbench.registry.registry import Registry, docstring
+from compbench.registry.resolve import why_not
 
 NAMES = frozenset(Registry().names("methods"))
 FILES = sorted((Path(__file__).parents[2] / "plugins" / "compbench-methods" / "compbench_methods").glob("[a-z]*.py"))
@@ -56,6 +57,15 @@ def test_a_printed_figure_stands_beside_ours_with_its_command_and_an_unprinted_o
     assert reproduced("nearest", "no paper's", NAMES) == []
     drawn = reproduced("fkc", "Catastrophic Compositional Generation", NAMES)
     assert ("FKC, table 2", "", "", "none printed for it", "", "`compbench sweep --file weighted-table2 --preset paper`") in drawn
+
+
+def test_each_method_of_ours_for_which_a_paper_prints_a_number_works_on_its_task() -> None:
+    registry, refused = Registry(), []
+    for method in sorted(NAMES):
+        for figure in method_tables.printed(method):
+            refused.append(why_not(registry.load("methods", method), registry.load("tasks", figure["task"])))
+    assert len(refused) > 50
+    assert set(refused) == {""}
 
 
 def test_what_runs_used_is_what_their_records_have() -> None:
