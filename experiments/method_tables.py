@@ -53,6 +53,37 @@ class Deviation(NamedTuple):
     why: str
 
 
+class Reproduced(NamedTuple):
+    """A number that a paper prints or plots for a method, next to ours.
+
+    Attributes:
+        place: the paper, and the table or figure in it.
+        task: our task.
+        metric: the paper's name for the score.
+        score: our name for the score that is compared.
+        theirs: the paper's value.
+        ours: our value, and its preset in brackets; "-" if none is published.
+        ceiling: what real data have by that score, if it is an accuracy; "-" for other scores.
+        command: the command that reproduces it.
+    """
+
+    place: str
+    task: str
+    metric: str
+    score: str
+    theirs: str
+    ours: str
+    ceiling: str
+    command: str
+
+
+class Ours(NamedTuple):
+    """A published score of a method: its mean, deviation and preset, and its ceiling."""
+
+    value: str
+    ceiling: str
+
+
 class Place(NamedTuple):
     """A table or figure of a paper, and the command that reproduces it here.
 
@@ -91,8 +122,8 @@ def places(names: frozenset[str]) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def reproduced(method: str, text: str, names: frozenset[str]) -> list[tuple[str, ...]]:
-    """(place, task, metric, theirs, ours, command) of each number that a paper prints for a method, or that its paper plots.
+def reproduced(method: str, text: str, names: frozenset[str]) -> list[Reproduced]:
+    """Each number that a paper prints for a method, or that the method's own paper plots.
 
     Args:
         method: its name.
@@ -106,11 +137,23 @@ def reproduced(method: str, text: str, names: frozenset[str]) -> list[tuple[str,
         at = next((place for place in shown if _is_at(place, figure)), None)
         printed_at.add(at)
         command = at.command if at else f"compbench run --method {method} --task {figure['task']} --preset paper"
-        said = f"{figure['paper']}, {_table(figure)}"
-        rows.append((said, figure["task"], figure["metric"], _with_spread(figure), our_figure(method, figure), f"`{command}`"))
+        found = ours().get((method, figure["task"], figure["score"]), Ours("-", "-"))
+        rows.append(
+            Reproduced(
+                f"{figure['paper']}, {_table(figure)}",
+                figure["task"],
+                figure["metric"],
+                figure["score"],
+                _with_spread(figure),
+                found.value,
+                found.ceiling,
+                f"`{command}`",
+            )
+        )
     for place in own:
         if place not in printed_at:
-            rows.append((f"{place.paper}, {place.place}", "", "", "none printed for it", "", f"`{place.command}`"))
+            name = f"{place.paper}, {place.place}"
+            rows.append(Reproduced(name, "", "", "", "none printed for it", "", "", f"`{place.command}`"))
     return rows
 
 
@@ -120,21 +163,18 @@ def printed(method: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["method"] == method]
 
 
-def our_figure(method: str, figure: Mapping[str, str]) -> str:
-    """Our value of the same score at the preset that is closest to the paper's, at default settings; "-" if there is none."""
-    return ours().get((method, figure["task"], figure["score"]), "-")
-
-
 @lru_cache
-def ours() -> dict[tuple[str, str, str], str]:
-    """(method, task, score) -> mean, deviation and preset of the published default row."""
+def ours() -> dict[tuple[str, str, str], Ours]:
+    """(method, task, score) -> the published default row at the preset that is closest to the paper's."""
     with BOARD.open() as file:
         rows = [row for row in csv.DictReader(file) if row["kind"] != "paper" and row["mean"] and not row["variant"]]
     rows = sorted((row for row in rows if not row["changed"]), key=lambda row: -PRESETS.index(row["preset"]))
     found = {}
     for row in rows:
         spread = f" ± {float(row['std']):.2g}" if row["std"] else ""
-        found[row["method"], row["task"], row["score"].partition("@")[0]] = f"{float(row['mean']):.4g}{spread} ({row['preset']})"
+        value = f"{float(row['mean']):.4g}{spread} ({row['preset']})"
+        ceiling = f"{float(row['ceiling']):.3g}" if row["ceiling"] else "-"
+        found[row["method"], row["task"], row["score"].partition("@")[0]] = Ours(value, ceiling)
     return found
 
 

@@ -293,8 +293,13 @@ def reproduced_table(method: str, text: str) -> str:
     rows = method_tables.reproduced(method, text, methods())
     if not rows:
         return "No figure of its paper can be reproduced here: no task of ours is that paper's, or the method is from no paper."
-    note = "Ours has our data and budgets, and the preset in brackets: see the task's page for what differs."
-    return note + "\n\n" + table(("where", "task", "metric", "theirs", "ours", "command"), rows)
+    note = (
+        "Ours has our data and budgets, and the preset in brackets: see the task's page for what differs. The ceiling is what "
+        "real data have by our score. If a ceiling is below a paper's value, our judge mistakes real data, and the difference to "
+        "the paper does not tell how good the method is."
+    )
+    heads = ("where", "task", "their metric", "our score", "theirs", "ours", "ceiling of ours", "command")
+    return note + "\n\n" + table(heads, rows)
 
 
 def used_table(method: str) -> str:
