@@ -4,6 +4,11 @@ Deviations are read from the docstring of the method's file, where they have the
 
     Theirs: what the authors do.  Ours: what we do.  Why: the reason.
 
+A docstring also states, in paragraphs of these forms,
+
+    Own: why there is no authors' version, if the method is compbench's own.
+    Figures: why none of its paper's figures is reproduced, or what a known answer is and what ours is.
+
 Their figures come from `leaderboards/papers.csv` and ours from the published board, each with the command that `docs/papers.md`
 lists for that table or figure; parameters, masks, guidance and steps are those of the published records.  `site_pages.py` writes
 the tables when it makes the pages: nothing is copied by hand.
@@ -17,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from compbench.api.schemas import Record
 from compbench.store.conditions import KINDS, of_record
@@ -31,6 +36,7 @@ SWEEPS = ROOT / "compbench" / "sweep" / "shipped"
 RECORDS = ROOT / "leaderboards" / "records"
 
 TRIPLE = re.compile(r"^ *Theirs: (.+?)\s+Ours: (.+?)\s+Why: (.+?)(?=\n\s*\n|\n *Theirs: |\Z)", re.DOTALL | re.MULTILINE)
+STATEMENT = re.compile(r"^ *(Own|Figures): (.+?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 MASKS = ("masks", "even_masks", "factor_dropout", "dropout", "pi_full", "pi_marginal", "pi_unconditional")
 """Settings that determine which factors of a training condition a network gets."""
 NAMES = {
@@ -103,6 +109,12 @@ class Place(NamedTuple):
 def deviations(text: str) -> list[Deviation]:
     """The deviations that a docstring names, in order."""
     return [Deviation(*(" ".join(part.split()) for part in found.groups())) for found in TRIPLE.finditer(text)]
+
+
+def statement(text: str, kind: Literal["Own", "Figures"]) -> str:
+    """What a docstring states of a kind, as one paragraph; "" if it has no such statement."""
+    found = (" ".join(said.split()) for name, said in STATEMENT.findall(text) if name == kind)
+    return " ".join(said[:1].upper() + said[1:] for said in found)
 
 
 @lru_cache

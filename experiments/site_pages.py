@@ -42,6 +42,9 @@ WIDEST = 40
 REAL_COLUMNS = 8
 """Number of training samples in each of the two rows that a page shows."""
 
+NO_PAPER = "The method comes from no paper, so there is no figure to reproduce."
+"""What a page says of figures if its method is compbench's own."""
+
 Row = Mapping[str, str]
 
 
@@ -267,6 +270,7 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
         f"`{entry.module.replace('.', '/')}.py`, version {own.version}.",
         "\n".join(f"    {line}".rstrip() for line in text.splitlines()),
         "## What the authors do, and what we do",
+        method_tables.statement(text, "Own"),
         deviation_table(text),
         "## Its paper's figures, reproduced",
         reproduced_table(entry.name, text),
@@ -284,22 +288,22 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
 
 def deviation_table(text: str) -> str:
     """The deviations from its authors' version that a method's docstring names."""
-    rows = method_tables.deviations(text)
-    return table(("the authors", "here", "why"), rows) or "The method's file names no deviation from a paper."
+    return table(("the authors", "here", "why"), method_tables.deviations(text))
 
 
 def reproduced_table(method: str, text: str) -> str:
-    """Each number that a paper prints for a method, or that the method's paper plots: theirs, ours, and the command."""
+    """Each number that a paper prints for a method or that the method's paper plots, and what its docstring says of figures."""
     rows = method_tables.reproduced(method, text, methods())
+    judged = method_tables.statement(text, "Figures")
     if not rows:
-        return "No figure of its paper can be reproduced here: no task of ours is that paper's, or the method is from no paper."
+        return judged or (NO_PAPER if method_tables.statement(text, "Own") else "")
     note = (
         "Ours has our data and budgets, and the preset in brackets: see the task's page for what differs. The ceiling is what "
         "real data have by our score. If a ceiling is below a paper's value, our judge mistakes real data, and the difference to "
         "the paper does not tell how good the method is."
     )
     heads = ("where", "task", "their metric", "our score", "theirs", "ours", "ceiling of ours", "command")
-    return note + "\n\n" + table(heads, rows)
+    return "\n\n".join(part for part in (note, table(heads, rows), judged) if part)
 
 
 def used_table(method: str) -> str:

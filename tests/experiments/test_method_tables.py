@@ -6,14 +6,24 @@ import re
 from pathlib import Path
 
 import method_tables
-from method_tables import Deviation, deviations, guidance, masks, reproduced, used
+import pytest
+from method_tables import Deviation, deviations, guidance, masks, reproduced, statement, used
 from support.sample_records import record
 
 from compbench.registry.registry import Registry, docstring
 from compbench.registry.resolve import why_not
 
 NAMES = frozenset(Registry().names("methods"))
-FILES = sorted((Path(__file__).parents[2] / "plugins" / "compbench-methods" / "compbench_methods").glob("[a-z]*.py"))
+OWN = [entry.name for entry in Registry().entries("methods") if entry.distribution == "compbench-methods"]
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "plugins" / "compbench-methods" / "compbench_methods").glob("[a-z]*.py"))
+
+
+def text_of(name: str) -> str:
+    """The docstring of a method's file."""
+    file = Registry().entry("methods", name).file
+    assert file is not None
+    return docstring(file)
 
 
 def test_deviations_are_the_triples_of_a_docstring() -> None:
@@ -40,6 +50,28 @@ def test_no_deviation_of_a_method_is_lost_to_its_page() -> None:
         name: len(re.findall(r"^ *Theirs\b", text, re.MULTILINE)) for name, text in texts.items()
     }
     assert sum(map(bool, map(deviations, texts.values()))) > 20
+
+
+def test_a_statement_is_one_paragraph_of_its_kind() -> None:
+    text = """An idea.
+
+    Why: not a statement.
+
+    Figures: the paper's need its data,
+    which no task has.
+    """
+    assert statement(text, "Figures") == "The paper's need its data, which no task has."
+    assert statement(text, "Own") == ""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_page_has_deviations_or_says_that_there_are_no_authors_and_judges_its_papers_figures(name: str) -> None:
+    text = text_of(name)
+    alone, figures = statement(text, "Own"), statement(text, "Figures")
+    assert bool(deviations(text)) != bool(alone)
+    assert reproduced(name, text, NAMES) or figures or alone
+    for file in re.findall(r"`([\w/-]+\.py)`", figures):
+        assert (ROOT / file).is_file()
 
 
 def test_a_printed_figure_stands_beside_ours_with_its_command_and_an_unprinted_one_only_in_its_own_paper() -> None:

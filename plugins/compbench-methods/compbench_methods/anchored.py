@@ -4,6 +4,16 @@ Projective composition (Bradley et al. 2025, arXiv 2502.04549) with a seen combi
 A seen combination, or a condition that leaves a factor of the holdout open, is not composed: all num_anchors (P + 1) members are
 this condition, so it costs as many evaluations as a held-out one (P is the number of the holdout's factors).  The method refuses
 a task in which some held-out cell has no anchor: each rectangle with this cell as a corner has another corner that is not seen.
+
+Theirs: one background distribution serves all combinations, and samples follow the reverse diffusion of the composed scores
+(as Catastrophic Compositional Generation, section 4.2, describes it).
+Ours: each held-out cell has seen combinations as backgrounds, four by default; velocities are composed and averaged over them,
+and samples follow the flow.
+Why: a factor grid has no common background, and nothing makes one anchor better than another; solver and steps are those of
+`mono`.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.  Where corners of a square add up, the
+corner that was never seen is reached (`plugins/compbench-methods/tests/test_composers.py`).
 """
 
 from __future__ import annotations

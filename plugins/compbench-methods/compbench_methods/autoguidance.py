@@ -15,6 +15,9 @@ Why: one weight serves all tasks.
 Theirs: the weak network is smaller and has a sixteenth of the training.
 Ours: it has the same architecture and a tenth of the budget's steps; the good network has the others.
 Why: both together take one budget.
+
+Figures: the authors' presets are for EDM2's networks, which no task here trains, and this project has no copy of the paper, so
+none of its figures is reproduced.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ Theirs: the whole condition is dropped from 10 to 20 % of the training examples,
 Ours: it is dropped from 10 % of them, and the weight is the task's.
 Why: all rows of a task have one weight, so that they differ only in their idea.  On coloured digits, Shapes3D,
 plans and emoji it was chosen on seen combinations.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.
 """
 
 from __future__ import annotations

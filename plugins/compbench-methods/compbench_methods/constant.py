@@ -6,6 +6,8 @@ This row is the zero of the board's scale (`compbench/board/scale.py`: a model t
 its samples are those of the seen data to the target, which the scale calls chance.  Its accuracies are those of random seen
 cells, so they are 0 on held-out cells if the judge makes no mistake.  If a request gives entries, the answer is the example
 nearest to them, with the given entries put in.  With several silos the data are pooled: the row is a centralised reference.
+
+Own: this baseline is compbench's own and comes from no paper, so there is no authors' code from which it could deviate.
 """
 
 from __future__ import annotations

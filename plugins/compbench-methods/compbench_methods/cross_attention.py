@@ -11,6 +11,8 @@ units.
 Theirs: each layer also has self-attention of positions.
 Ours: layers have no self-attention.
 Why: networks should differ only in their conditioning.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@
 
 The method knows what the task's factors do to an image, which no competing method knows.  So it shows how well the data can be
 fitted at best; it does not show whether a network finds the symmetry.
+
+Own: this reference is compbench's own and comes from no paper: it applies the Fourier shift theorem, or bilinear rotation.  So
+there is no authors' code from which it could deviate.
 """
 
 from __future__ import annotations

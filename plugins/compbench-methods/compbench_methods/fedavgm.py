@@ -7,6 +7,9 @@ FedAvgM (Hsu et al. 2019, arXiv 1909.06335).  beta = 0 and eta = 1 is fedflow.
 Theirs: the last network of the server is sampled.
 Ours: the moving average of the server's networks is sampled.
 Why: all other methods sample from such an average.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.  By hand, with beta 0.5 and eta 2, mean
+changes of 1 and 0 lead from 1 to 3 and 4, and so they do here (`plugins/compbench-methods/tests/test_server_rules.py`).
 """
 
 from __future__ import annotations

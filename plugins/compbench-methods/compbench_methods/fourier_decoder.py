@@ -9,6 +9,8 @@ Theirs: there are 256 hidden units and no condition.
 Ours: deterministic tasks have the budget's width; others have the largest width at which a step costs at most 3 times the FLOPs
 of the velocity networks.
 Why: the budget's width learns all seen examples, and a wider network would cost too much, as each weight is used at every pixel.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ Why: the task does not say which factors concern a position.
 Theirs: Kamb & Ganguli's receptive fields are large at high noise and shrink as the noise falls.
 Ours: all times have one radius: 3 x 3 patches, 24 of 64 pixels.
 Why: one convolution per block serves all times.
+
+Figures: this project has no copy of these papers, so none of their figures is reproduced.
 """
 
 from __future__ import annotations

@@ -1,6 +1,15 @@
 """The usual model, conditioned on all factors at once: h <- h + (gamma(c) * h + beta(c)) at its middle.
 
 The parameter-matched baseline of Compositional Flow Matching with Factored Velocity Fields (FVF), section 5.
+
+Theirs: the fit has 25,600,000 examples, and the UNet has 64 channels on pixels and predicts velocities.
+Ours: at `standard` the fit has 211,200 on Shapes3D, and the UNet has 32 channels on patches of 4 pixels and predicts the denoised
+picture; `--preset paper` has the paper's network and number of examples.
+Why: `standard` is limited to half an hour on two cores.
+
+Theirs: samples are images.
+Ours: on vectors the backbone is an MLP, and on trajectories a UNet along time, with the same head at the middle.
+Why: each method should run on every kind of task.
 """
 
 from __future__ import annotations

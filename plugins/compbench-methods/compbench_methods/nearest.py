@@ -2,10 +2,12 @@
 
     x(c) = x_n,    n in argmax_n #{k given by c : c_nk = c_k}
 
-The row comes from no paper; a method has to beat its scores.  Every sample is the kept training example that shares the most
-factor values with the request; the request's noise picks among several such examples.  If a request gives entries, the answer is
-the example nearest to them, with the given entries put in.  A factor that is left open matches any value.  With several silos the
-data are pooled: the row is a centralised reference.
+A method has to beat the scores of this row.  Every sample is the kept training example that shares the most factor values with
+the request; the request's noise picks among several such examples.  If a request gives entries, the answer is the example nearest
+to them, with the given entries put in.  A factor that is left open matches any value.  With several silos the data are pooled:
+the row is a centralised reference.
+
+Own: this baseline is compbench's own and comes from no paper, so there is no authors' code from which it could deviate.
 """
 
 from __future__ import annotations

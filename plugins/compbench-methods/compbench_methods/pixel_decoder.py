@@ -7,6 +7,11 @@ Ours: deterministic tasks have 64; others have the largest width at which a step
 networks.
 Why: 64 units learn all seen examples; equal numbers of parameters would cost 70 to 130 times as much, because each weight is used
 at every pixel.
+
+Figures: the repository's weights (two layers of 256 units, 2,000 epochs, 28 x 28 pixels) have a held-out error of 0.010 of the
+blank level on a corner that begins at 14.  `bump-corner` holds out a larger corner, which begins at 11; our published runs at
+`standard` have 0.10 (ten seeds).  Both put all held-out bumps in their places to within a pixel.  The command is
+`compbench sweep --method pixel-decoder --task bump-corner --seed 0-9 --preset standard`.
 """
 
 from __future__ import annotations

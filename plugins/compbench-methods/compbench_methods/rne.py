@@ -9,10 +9,21 @@ from the kernel between two noise levels instead of taking an Euler-Maruyama ste
 Up to version 2, rne also summed its members' scores in bf16 if the networks ran in bf16, and with velocity networks it never
 resampled, because tempered weights end at the very ESS below which particles are resampled.
 
+Theirs: weights come from the kernels; our notes do not say that they are tempered.
+Ours: with velocity networks each step's weights are tempered, so that half of a swarm's particles stay effective.  rne-oracle
+takes the task's densities instead of the kernels; with `exact=false` it takes the kernels.
+Why: a network's errors grow with the dimension, and one particle would get all the weight; densities are right at any number of
+steps.
+
 Theirs: the last step draws from the kernel, too.
 Ours: with velocity networks the last step ends at the kernel's mean, as in naive-sde, fkc, driftlite and superdiff; its weight
 does not depend on the draw.  In the plane, with noise networks and oracles, the draw remains.
 Why: the draw would leave noise of standard deviation 0.05 (20 steps) in every entry of a sample.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.  The log of the particles' mean weight
+should be the log of the product's normaliser: by quadrature that is 0.644, -0.551, -0.283 and -6.788 on gauss2d-nonfact-id,
+gauss2d-nonfact-ood, gmm-id and gmm-ood; ours is 0.668, -0.546, -0.291 and -6.626 by kernels in 200 steps, and 0.643, -0.541,
+-0.284 and -6.740 by densities in 60 (`tests/flow/test_normaliser.py`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,15 @@
 
 Wiedemer et al. 2023 (Compositional generalization from first principles): such a decoder extrapolates to pairs of objects that
 it never saw together.  The first word of a factor's name is its object ("front x", "back x"); the front object comes first.
+
+Theirs: our notes have the theorem, and neither networks nor data.
+Ours: the shared decoder is the network of `cnn-decoder` in the budget's width, with colours and an opacity as outputs; the
+ground is one learnt colour.
+Why: some network had to be chosen, and `cnn-decoder` has this one on deterministic tasks.
+
+Figures: this project has no copy of the paper, so none of its figures is reproduced.  That a picture is the front object over
+the back one, and that the back object does not change the front layer, is tested
+(`plugins/compbench-methods/tests/test_slot_decoder.py`).
 """
 
 from __future__ import annotations

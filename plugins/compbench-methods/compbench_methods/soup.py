@@ -15,6 +15,10 @@ Theirs: lambda of task-arithmetic is chosen on validation data of all tasks.
 Ours: each silo reports the loss of some multiples of 1 / n on its own examples, and the multiple with the least mean loss is
 used.  This transfers one more network, and one number per multiple.
 Why: no silo has held-out combinations, and most of these examples show combinations that some merged silos never saw.
+
+Figures: both papers merge fine-tuned copies of a pretrained network, and no task here has one, so no figure of them can be
+reproduced.  With lambda = 1 / n task-arithmetic should be the soup, and it is bit for bit
+(`plugins/compbench-methods/tests/test_server_rules.py`).
 """
 
 from __future__ import annotations
