@@ -8,6 +8,7 @@ A docstring also states, in paragraphs of these forms,
 
     Own: why there is no authors' version, if the method is compbench's own.
     Figures: why none of its paper's figures is reproduced, or what a known answer is and what ours is.
+    Size: why its number of parameters is not that of the other rows.
 
 Their figures come from `leaderboards/papers.csv` and ours from the published board, each with the command that `docs/papers.md`
 lists for that table or figure; parameters, masks, guidance and steps are those of the published records.  `site_pages.py` writes
@@ -24,7 +25,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from compbench.api.schemas import Record
+from compbench.api.schemas import Record, RunSpec
 from compbench.store.conditions import KINDS, of_record
 from compbench.store.records import read_published
 
@@ -36,7 +37,9 @@ SWEEPS = ROOT / "compbench" / "sweep" / "shipped"
 RECORDS = ROOT / "leaderboards" / "records"
 
 TRIPLE = re.compile(r"^ *Theirs: (.+?)\s+Ours: (.+?)\s+Why: (.+?)(?=\n\s*\n|\n *Theirs: |\Z)", re.DOTALL | re.MULTILINE)
-STATEMENT = re.compile(r"^ *(Own|Figures): (.+?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+STATEMENT = re.compile(r"^ *(Own|Figures|Size): (.+?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+NEAR = 0.15
+"""Competing networks have numbers of parameters within this share of each other; a page gives the reason for any other size."""
 MASKS = ("masks", "even_masks", "factor_dropout", "dropout", "pi_full", "pi_marginal", "pi_unconditional")
 """Settings that determine which factors of a training condition a network gets."""
 NAMES = {
@@ -111,7 +114,7 @@ def deviations(text: str) -> list[Deviation]:
     return [Deviation(*(" ".join(part.split()) for part in found.groups())) for found in TRIPLE.finditer(text)]
 
 
-def statement(text: str, kind: Literal["Own", "Figures"]) -> str:
+def statement(text: str, kind: Literal["Own", "Figures", "Size"]) -> str:
     """What a docstring states of a kind, as one paragraph; "" if it has no such statement."""
     found = (" ".join(said.split()) for name, said in STATEMENT.findall(text) if name == kind)
     return " ".join(said[:1].upper() + said[1:] for said in found)
@@ -199,7 +202,7 @@ def used(records: Sequence[Record]) -> list[tuple[str, ...]]:
         record = [one for one in own if one.spec.method_version == newest][-1]
         spec, profile = record.spec, record.profile
         budget = spec.budget
-        size = "" if profile.parameters is None else f"{profile.parameters:,}"
+        size = "" if profile.parameters is None else f"{profile.parameters:,}{_of_factored(spec, profile.parameters)}"
         asked = profile.evaluations_per_sample
         training = f"{profile.train_steps or budget.train_steps:,} steps of {budget.batch_size}"
         sampling = f"{budget.sample_steps} steps" + ("" if asked is None else f", {asked:,} evaluations")
@@ -216,6 +219,12 @@ def used(records: Sequence[Record]) -> list[tuple[str, ...]]:
     return rows
 
 
+def _of_factored(spec: RunSpec, parameters: int) -> str:
+    """A number of parameters as a share of that of `factored` on the same task and preset; "" if it is near 1 or not known."""
+    found = factored_sizes().get((spec.task, spec.preset))
+    return "" if not found or abs(parameters / found - 1) <= NEAR else f" ({parameters / found:.2g} times `factored`'s)"
+
+
 def masks(record: Record) -> str:
     """The settings of a run's masks, and the counted training conditions."""
     said = [f"{name} {record.spec.settings[name]}" for name in MASKS if name in record.spec.settings]
@@ -228,6 +237,16 @@ def guidance(record: Record) -> str:
     """The guidance weight that a method noted for its samples."""
     noted = {value for name, value in record.notes.items() if name.endswith(" guidance_weight") and isinstance(value, float)}
     return ", ".join(f"{value:g}" for value in sorted(noted)) or "-"
+
+
+@lru_cache
+def factored_sizes() -> dict[tuple[str, str], int]:
+    """(task, preset) -> the number of parameters of the published runs of `factored`."""
+    return {
+        (record.spec.task, record.spec.preset): record.profile.parameters
+        for record in published().get("factored", ())
+        if record.profile.parameters
+    }
 
 
 @lru_cache

@@ -253,7 +253,8 @@ def methods_table() -> str:
 
 def method_page(entry: Entry, rows: Sequence[Row]) -> str:
     """The page of a method: idea and equation, settings, the paper's figures next to ours, and its results."""
-    own = of_method(Registry().attempt(entry).value, tasks())
+    method = Registry().attempt(entry).value
+    own = of_method(method, tasks())
     text = docstring(entry.file) if entry.file else ""
     about = [row for row in rows if row["method"] == entry.name and row["kind"] == "run"]
     settings = [(f"`{name.removeprefix('--set ')}`", cell(value)) for name, value in own.settings.items()]
@@ -276,6 +277,7 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
         reproduced_table(entry.name, text),
         "## What its published runs used",
         used_table(entry.name),
+        "" if method.oracle else method_tables.statement(text, "Size"),
         "## Settings",
         table(("setting", "default, type, bounds, meaning"), settings) if settings else "None.",
         "## Its scores",

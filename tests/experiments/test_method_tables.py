@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
 import method_tables
 import pytest
-from method_tables import Deviation, deviations, guidance, masks, reproduced, statement, used
+from method_tables import NEAR, Deviation, deviations, guidance, masks, reproduced, statement, used
 from support.sample_records import record
 
 from compbench.registry.registry import Registry, docstring
@@ -57,11 +58,14 @@ def test_a_statement_is_one_paragraph_of_its_kind() -> None:
 
     Why: not a statement.
 
-    Figures: the paper's need its data,
-    which no task has.
+    Size: twice the parameters,
+    because there are two networks.
+
+    Own: no paper has it.
     """
-    assert statement(text, "Figures") == "The paper's need its data, which no task has."
-    assert statement(text, "Own") == ""
+    assert statement(text, "Size") == "Twice the parameters, because there are two networks."
+    assert statement(text, "Own") == "No paper has it."
+    assert statement(text, "Figures") == ""
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -72,6 +76,22 @@ def test_a_page_has_deviations_or_says_that_there_are_no_authors_and_judges_its_
     assert reproduced(name, text, NAMES) or figures or alone
     for file in re.findall(r"`([\w/-]+\.py)`", figures):
         assert (ROOT / file).is_file()
+
+
+def test_a_network_of_another_size_has_a_page_that_says_why() -> None:
+    """Published rows that compete at `standard`, against `factored` on the same task and data."""
+    with (ROOT / "leaderboards" / "site" / "rows.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["preset"] == "standard" and row["parameters"]]
+    factored = {(row["task"], row["source"]): int(row["parameters"]) for row in rows if row["method"] == "factored"}
+    others = {
+        row["method"]: text_of(row["method"])
+        for row in rows
+        if row["kind"] == "run"
+        and (size := factored.get((row["task"], row["source"])))
+        and abs(int(row["parameters"]) / size - 1) > NEAR
+    }
+    assert {"naive-ode", "autoguidance", "ddm", "pem"} <= others.keys()
+    assert [name for name, text in sorted(others.items()) if "param" not in statement(text, "Size")] == []
 
 
 def test_a_printed_figure_stands_beside_ours_with_its_command_and_an_unprinted_one_only_in_its_own_paper() -> None:

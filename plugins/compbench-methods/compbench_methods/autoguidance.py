@@ -18,6 +18,9 @@ Why: both together take one budget.
 
 Figures: the authors' presets are for EDM2's networks, which no task here trains, and this project has no copy of the paper, so
 none of its figures is reproduced.
+
+Size: the good and the weak network are both as large as `mono`, so there are 2.0 times the parameters of `factored`.  Both are
+trained within one budget, and a step evaluates each of them once.
 """
 
 from __future__ import annotations

@@ -19,6 +19,10 @@ Why: an untrained embedding has no meaning.
 Theirs: the paper states no shares of the masks (equation 7).
 Ours: the shares are 0.7 whole conditions, 0.2 single factors and 0.1 NULL.
 Why: some values had to be chosen; all silo rows have these.
+
+Size: dcfm-a samples from the experts of all silos, and each is as large as `mono`: with two silos there are 2.0 times the
+parameters of `factored`, with ten 10.0 times.  A silo cannot see the data of others, so its expert has to be a whole network.
+dcfm-b samples from one student of the size of `mono`.
 """
 
 from __future__ import annotations

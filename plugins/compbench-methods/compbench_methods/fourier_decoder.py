@@ -11,6 +11,9 @@ of the velocity networks.
 Why: the budget's width learns all seen examples, and a wider network would cost too much, as each weight is used at every pixel.
 
 Figures: this project has no copy of the paper, so none of its figures is reproduced.
+
+Size: one function of the condition and the position serves all pixels, and each of its weights is used at every pixel.  Equal
+numbers of parameters would cost far more, so it has 0.002 to 0.04 of the parameters of `factored`.
 """
 
 from __future__ import annotations

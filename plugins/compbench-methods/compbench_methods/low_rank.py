@@ -14,6 +14,9 @@ Theirs: the paper has only the decoder.
 Ours: if a condition has many samples, the maps condition a velocity network; the width of its UNet gives it as many parameters as
 mono.
 Why: a decoder by regression draws the mean of a condition's samples.
+
+Size: on bumps the decoder has the paper's form, with 0.01 of the parameters of `factored`.  On other tasks sizes are equal; up to
+version 3 the velocity network had 1.17 times the parameters of `factored` on Shapes3D.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Theirs: there is one width, for pictures of one bump.
 Ours: deterministic tasks have the paper's width; elsewhere there are as many parameters as in the velocity networks.
 Why: competing networks should have equal size.
+
+Size: on bumps the decoder has the paper's width, which is 0.05 of the parameters of `factored`.  Version 1 had the budget's width
+everywhere: 0.3 of them on dSprites.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ Why: `standard` is limited to half an hour on two cores.
 Theirs: samples are images.
 Ours: on vectors the backbone is an MLP, and on trajectories a UNet along time, with the same head at the middle.
 Why: each method should run on every kind of task.
+
+Size: on sat-20 the network has 0.66 of the parameters of `factored`, each of whose 12 heads has as many hidden units as each
+of the paper's six; mono's one head has the paper's number on every task.
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ Why: a factor grid has no base.
 Figures: our copy of the paper has no numbers in its tables.  On gauss2d-nonfact-id the flow should end at a variance of 0.5
 (theorem 2) and the diffusion at 0.845 (the limit of short steps); 1,500 samples of naive-ode-oracle and naive-sde-oracle have
 0.502 and 0.844 after 100 steps (`plugins/compbench-methods/tests/test_scores.py`).
+
+Size: on vectors with a base the score network is the paper's (appendix F): four hidden layers, here of the budget's width.  So it
+has 0.14 of the parameters of `factored` in the plane and 0.09 to 0.15 on constraints.
 """
 
 from __future__ import annotations

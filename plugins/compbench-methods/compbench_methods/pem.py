@@ -26,6 +26,10 @@ Why: a particle then costs what it costs in other methods.  An answer has 64 par
 Theirs: energies of the noisy level choose, at temperature 1.
 Ours: energies at the end of the trip choose, at the least temperature that leaves half of the particles effective.
 Why: at noisy levels energies are wrong, and at temperature 1 exact energies leave one particle.
+
+Size: an energy is a plain MLP of three hidden layers of the budget's width, one less than in the score network of the other
+methods that sample with particles.  So it has 0.09 of the parameters of `factored` in the plane and 0.06 to 0.1 on
+constraints; its training differentiates it twice.
 """
 
 from __future__ import annotations

@@ -14,6 +14,9 @@ Why: no silo saw held-out combinations, so these have to be composed; an untrain
 
 Figures: this project has no copy of the paper, so none of its figures of OR is reproduced.  For two silos of Gaussians with
 shares of 0.2 and 0.8, 0.80 of the samples should be the second's, and 0.794 are (`tests/flow/test_superposed_silos.py`).
+
+Size: a sample needs the expert of every silo, and each is as large as `mono`: with two silos there are 2.0 times the
+parameters of `factored`, with ten 10.0 times.  A silo cannot see the data of others, so its expert has to be a whole network.
 """
 
 from __future__ import annotations
