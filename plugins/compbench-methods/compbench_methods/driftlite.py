@@ -9,7 +9,7 @@ Theirs: one model is tilted.
 Ours: the target is a product of models.
 Why: tasks ask for compositions.
 
-Theirs: our notes do not say which particles determine the coefficients.
+Theirs: which particles determine the coefficients is not known to us, since we have no copy of the paper.
 Ours: if all requests share one composition of a noise network's scores or of exact ones, the coefficients come from 256 pilot
 particles, which belong to no request.  With velocity networks all swarms of a part of the requests share coefficients, which
 their particles determine together.  If these are too few (20 independent points per coefficient; 27 requests of two factors
@@ -17,12 +17,12 @@ with 4 particles each), there is no control, and the particles are only weighted
 Why: coefficients that are fitted to few particles make weights even and correct little: on gmm-id with exact scores the sliced
 Wasserstein distance is 1.2 if each swarm of 4 has its own, and 0.10 if all share them.
 
-Theirs: our notes do not say that weights are tempered.
+Theirs: whether weights are tempered is not known to us.
 Ours: with velocity networks each step's weights are tempered, so that half of a swarm's particles stay effective; with noise
 networks and exact scores they are not.
 Why: a network's errors grow with the dimension, and one particle would get all the weight.
 
-Theirs: our notes do not say how divergences of networks are found.
+Theirs: how divergences of networks are found is not known to us.
 Ours: by Hutchinson's estimate with one probe, which adds one point to each evaluation; driftlite-oracle has exact divergences.
 The estimate is a difference of scores at near points, so the networks run in fp32 whatever the run's precision.
 Why: an exact divergence takes a derivative for each entry of a sample.

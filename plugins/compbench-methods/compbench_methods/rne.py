@@ -9,7 +9,7 @@ from the kernel between two noise levels instead of taking an Euler-Maruyama ste
 Up to version 2, rne also summed its members' scores in bf16 if the networks ran in bf16, and with velocity networks it never
 resampled, because tempered weights end at the very ESS below which particles are resampled.
 
-Theirs: weights come from the kernels; our notes do not say that they are tempered.
+Theirs: weights come from the kernels; whether they are tempered is not known to us, since we have no copy of the paper.
 Ours: with velocity networks each step's weights are tempered, so that half of a swarm's particles stay effective.  rne-oracle
 takes the task's densities instead of the kernels; with `exact=false` it takes the kernels.
 Why: a network's errors grow with the dimension, and one particle would get all the weight; densities are right at any number of
