@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 from compbench.flow import scores
 from compbench.flow.nets import VelocityNet
 from compbench.flow.path import LinearPath, logit_normal, point, target_velocity
+from compbench.system.condition_counts import experts_regressed
 
 if TYPE_CHECKING:
     from compbench.api.context import Batch
@@ -77,6 +78,7 @@ def experts_loss(
         generator: draws each expert's noise and times in turn.
         base: if there is a base, each expert learns only from the rows of its own source.
     """
+    experts_regressed(batch.condition, base)
     path, x1 = LinearPath(), batch.x1
     members = scores.composition(batch.condition, base, [1.0] * batch.condition.shape[1])
     drawn = [(torch.randn(x1.shape, generator=generator, device=x1.device), logit_normal(len(x1), generator)) for _ in members]

@@ -1,7 +1,8 @@
 """Count the conditions at which a sampler evaluates its networks, while the harness draws extra samples.
 
 The calls that count are those of a model's outermost modules whose `forward` or `stacked` takes `condition` or `conditions`, and
-those of a noise network's `at_sources`.  The functions are replaced only while the block runs, so no timed request is affected.
+those of a noise network's `at_sources`.  A network of sources (pem's energies) takes their positions in its `table` as `source`.
+The functions are replaced only while the block runs, so no timed request is affected.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from compbench.system.condition_counts import ConditionCounts
 
 FUNCTIONS = ("forward", "stacked", "at_sources")
 """Names of the functions by which samplers call a network."""
-ASKED = ("condition", "conditions", "members")
-"""Names of the arguments with the requested conditions (..., F), or with positions of a noise network's sources."""
+ASKED = ("condition", "conditions", "members", "source")
+"""Names of the arguments with the requested conditions (..., F), or with positions of a network's sources in its `table`."""
 
 
 @contextlib.contextmanager
@@ -76,6 +77,8 @@ def _called(
     table = getattr(net, "table", None)
     if isinstance(asked, list) and isinstance(table, Tensor):
         asked = table[asked][:, None].expand(-1, len(arguments[0]), -1)
+    elif isinstance(asked, Tensor) and asked.ndim == 1 and isinstance(table, Tensor):
+        asked = table[asked]
     if isinstance(asked, Tensor) and not torch.is_floating_point(asked) and not _is_batched(asked):
         counts.add(asked)
     _inside.append(id(net))

@@ -3,7 +3,8 @@
 n_k = #{rows of a batch whose condition has values of k of F factors},  k = 0 (NULL), ..., F (the whole condition)
 
 A loss reports the conditions that it compares with data: `regressed(condition)`.  A condition that only a penalty uses is not
-regressed on.  The statement computes nothing that the loss uses, so a run's identity does not depend on it (`registry.syntax`).
+regressed on, and neither is what a loss compares without any condition, as a silo's energy does.  The statement computes nothing
+that the loss uses, so a run's identity does not depend on it (`registry.syntax`).
 Counts stay on the device until they are read, so no step waits for a GPU.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,3 +77,18 @@ def regressed(condition: Tensor, kind: Tensor | None = None) -> None:
         return
     for counts in _open:
         counts.add(condition, kind)
+
+
+def experts_regressed(condition: Tensor, base: Sequence[int]) -> None:
+    """Report the whole conditions (B, F) of a batch on which F + 1 experts regress, each on its own part.
+
+    Around a base each expert regresses on the rows of its own source.  Otherwise (()) the first regresses on NULL and the k-th on
+    factor k alone, on all rows.
+    """
+    import torch
+
+    if base:
+        regressed(condition)
+    elif not torch.compiler.is_compiling():
+        for k in range(condition.shape[1] + 1):
+            regressed(condition, condition.new_full((len(condition),), 1 + k))

@@ -236,6 +236,12 @@ def test_to_say_what_a_loss_regresses_on_is_no_part_of_the_code_and_to_use_it_is
     assert with_line("others(batch.condition)") != bare
 
 
+def test_to_say_what_experts_regress_on_is_no_part_of_the_code_either() -> None:
+    head = "from compbench.system.condition_counts import experts_regressed\ndef loss(batch, base):\n"
+    bare = parse(f"{head}    return batch.x1", "m").local("loss")
+    assert parse(f"{head}    experts_regressed(batch.condition, base)\n    return batch.x1", "m").local("loss") == bare
+
+
 def test_a_statement_that_only_takes_a_lock_is_no_code() -> None:
     head = "import fcntl\nfrom compbench.system.files import lock as take\ndef unpack(file):\n"
 

@@ -37,6 +37,7 @@ def shares(name: str, tiny, **changes) -> list[float]:
         ("slice-cfg", VECTOR, {0, 1}),
         ("ddm", SILOS, {0, 1}),
         ("naive-ode", PERTURBATION, {-1}),
+        ("pem", PERTURBATION, {-1}),
     ],
 )
 def test_kinds_are_those_of_the_methods_composition(name, tiny, kinds) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Generator, Tensor
 
 from compbench.api.context import Batch
+from compbench.flow.expert_nets import experts_loss
 from compbench.flow.independence import TeacherBatch, decentralised_loss, one_against_rest_loss, student_loss
 from compbench.flow.masking import Dropout, Masking
 from compbench.flow.train import flow_matching_loss
@@ -42,6 +43,18 @@ def test_a_penaltys_conditions_are_not_regressed_on() -> None:
     assert (null, pair) == (20, 0)
     assert single + all_of_them == 280
     assert 30 < single - 60 < 70
+
+
+def test_experts_regress_on_null_and_single_factors_or_on_the_rows_of_their_own_source() -> None:
+    batch, generator = Batch(torch.zeros(30, 2), torch.arange(3).repeat(10)[:, None].expand(-1, 3)), Generator().manual_seed(0)
+
+    def experts(points: list[Tensor], times: list[Tensor], conditions: list[Tensor]) -> list[Tensor]:
+        return points
+
+    for base, expected in (((), (30, 90, 0, 0)), ((0, 0, 0), (0, 0, 0, 30))):
+        with counting() as counts:
+            experts_loss(experts, batch, generator, base=base)
+        assert counts.of(3) == expected
 
 
 def test_a_compiled_loss_runs_on_uncounted() -> None:

@@ -45,7 +45,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
-from compbench import CompbenchError, Context, Method, Problem, Request, hookimpl
+from compbench import CompbenchError, Context, Method, Problem, Request, hookimpl, regressed
 from compbench.api.factors import Weighted
 from compbench.flow import score_models, scores
 from compbench.flow.compose import Guidance
@@ -140,6 +140,7 @@ def fit(settings: Settings, problem: Problem, ctx: Context) -> EnergyNet:
     net, path = build(settings, problem), VariancePreservingPath()
 
     def loss(energy: Callable[..., Tensor], batch: Batch, generator: Generator) -> Tensor:
+        regressed(batch.condition)
         x1 = batch.x1
         x0 = torch.randn(x1.shape, generator=generator, device=x1.device)
         t = torch.rand(len(x1), generator=generator, device=x1.device).clamp(EDGE, 1 - EDGE)

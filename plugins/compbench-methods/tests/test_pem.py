@@ -1,5 +1,7 @@
 """pem: trips follow the reverse diffusion, choices keep particles effective, and exact energies solve small boards."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from compbench_methods import pem
@@ -15,6 +17,8 @@ from compbench.flow.compose import Guidance
 from compbench.flow.path import VariancePreservingPath
 from compbench.flow.resampling import ess
 from compbench.flow.score_models import OracleModel
+from compbench.system.condition_counts import counting
+from compbench.testing.tiny_problems import PROBLEMS
 
 CPU = torch.device("cpu")
 
@@ -36,6 +40,17 @@ def answers(puzzle: Puzzle, count: int, settings: OracleSettings) -> Tensor:
     x0 = torch.randn(count, puzzle.dimension, generator=torch.Generator().manual_seed(1))
     request = Request(torch.ones(count, size, dtype=torch.long), x0)
     return signs_of(pem.sample(settings, model, request, context()))
+
+
+def test_a_fit_counts_the_conditions_that_its_energies_regress_on() -> None:
+    (tiny,) = (tiny for tiny in PROBLEMS if tiny.name == "perturbation")
+    problem = tiny.make(CPU)
+    problem = replace(problem, budget=problem.budget.model_copy(update={"train_steps": 3}))
+    with counting() as counts:
+        pem.fit(pem.Settings(), problem, context())
+    *rest, whole = counts.of(len(problem.space))
+    assert rest == [0] * len(problem.space)
+    assert whole == 3 * problem.budget.batch_size
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.7, 1.5, 20.0])
