@@ -86,6 +86,7 @@ const COST = [
   {key: "sent", title: "sent a silo", of: row => silos(row)?.sent, hint: "bytes that one silo sent during the fit, to all parties", up: true},
   {key: "received", title: "received a silo", of: row => silos(row)?.received, hint: "bytes that one silo received before its rounds", up: true},
   {key: "compute", title: "compute a silo", of: row => silos(row)?.compute, hint: "time that the method's functions ran in one silo", up: true},
+  {key: "server", title: "server steps", of: row => silos(row)?.server, hint: "training steps of the server, in addition to those of the silos", up: true},
 ];
 const scoresOf = board => board.columns.map((column, position) => ({...column, position, up: column.direction === "lower", title: `${column.split.replace(" combinations", "")} ${column.title}`.trim()}));
 function columnsOf(board) {

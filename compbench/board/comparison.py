@@ -225,6 +225,7 @@ def _costs(a: Sequence[Record], b: Sequence[Record], costs: Costs) -> tuple[Cost
         "FLOPs a sample": [found and found.sample_flops for found in times],
         f"FLOPs of fit and {SAMPLES:,} samples": [found and found.flops(SAMPLES) for found in times],
         "bytes sent per silo": [found.silos.bytes_out if found and found.silos else None for found in times],
+        "training steps of the server": [found.silos.server_steps if found and found.silos else None for found in times],
     }
     if times[0] and times[1] and times[0].hardware == times[1].hardware != "":
         rows["seconds per training step"] = [

@@ -21,7 +21,8 @@ COST = ("samples_per_second", "train_steps_per_second", "latency_p50_ms", "laten
         "hardware", "seconds", "shared_fit", "train_flops", "flops_per_sample", "parameters",
         "evaluations_per_sample", "threads", "level", "training_data")  # fmt: skip
 MARKS = ("may_be_best", "recall_of_real", "draws_means", "worse_than_constant", "num_failed_fits")
-SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds", "slowest_silo_seconds")
+SILOS = ("num_silos", "silo_rounds", "silo_bytes_out", "silo_bytes_in", "silo_seconds",
+         "slowest_silo_seconds", "server_steps")  # fmt: skip
 SCORES = (*ROW, *SCORE, "note")
 """Columns of the file of scores."""
 ROWS = (*ROW, *MARKS, *COST, *SILOS, "note")

@@ -390,6 +390,7 @@ def _silos(silos: SiloCosts | None) -> dict[str, Json] | None:
         "sent": [silos.bytes_out, f"{count(silos.bytes_out)}B"],
         "received": [silos.bytes_in, f"{count(silos.bytes_in)}B"],
         "compute": [_short(silos.seconds), duration(silos.seconds)],
+        "server": [silos.server_steps, number(silos.server_steps)],
     }
 
 

@@ -14,9 +14,15 @@ from compbench.store.profiles import Cost, Costs
 
 NONE = Costs()
 
+SERVER_STEPS = "fit server_steps"
+"""The note of a record in which a method says how many training steps its server took."""
+
 
 class SiloCosts(NamedTuple):
-    """What one silo sent, received and computed during a fit: means over silos, then over runs; `slowest` is a maximum."""
+    """What one silo sent, received and computed during a fit: means over silos, then over runs; `slowest` is a maximum.
+
+    `server_steps` are training steps that the server took in addition to the silos', mean over runs; None if no record notes any.
+    """
 
     num_silos: int
     rounds: float
@@ -24,6 +30,7 @@ class SiloCosts(NamedTuple):
     bytes_in: float
     seconds: float
     slowest: float
+    server_steps: float | None = None
 
 
 class Timing(NamedTuple):
@@ -168,6 +175,7 @@ def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
     metered = [run.profile.silos for run in runs if run.profile.silos]
     if not metered:
         return None
+    noted = [run.notes.get(SERVER_STEPS) for run in runs if run.profile.silos]
 
     def each(name: str) -> float:
         return mean([mean([getattr(silo, name) for silo in silos]) for silos in metered])
@@ -179,6 +187,7 @@ def silo_costs(runs: Sequence[Record]) -> SiloCosts | None:
         bytes_in=each("bytes_in"),
         seconds=each("seconds"),
         slowest=mean([max(silo.seconds for silo in silos) for silos in metered]),
+        server_steps=known_mean(steps for steps in noted if isinstance(steps, float)),
     )
 
 

@@ -33,7 +33,7 @@ def both() -> tuple[BoardRow, ...]:
 
 def test_costs_are_means_over_silos_and_runs() -> None:
     (row,) = rows([metered(), metered(seed=1, more=2000)])
-    assert row.timing.silos == (2, 3.0, 3000.0, 1500.0, 4.0, 6.0)
+    assert row.timing.silos == (2, 3.0, 3000.0, 1500.0, 4.0, 6.0, None)
 
 
 def test_costs_come_from_one_machine_type() -> None:
@@ -55,6 +55,18 @@ def test_the_csv_has_the_costs_and_the_mark() -> None:
     assert pooled["note"].startswith("centralised reference: had the data of all silos in one place")
 
 
+def test_the_servers_budget_is_a_column_of_its_own() -> None:
+    student = metered().model_copy(update={"notes": {"fit server_steps": 3000.0}})
+    (row,) = rows([student])
+    assert row.timing.silos.server_steps == 3000.0
+    (line,) = csv.DictReader(io.StringIO(rows_csv([row])))
+    assert line["server_steps"] == "3000"
+    (shown,) = page_boards(to_html(whole([row]), [], {}))[0]["rows"]
+    assert shown["timing"]["silos"]["server"] == [3000.0, "3,000"]
+    own, pooled = csv.DictReader(io.StringIO(rows_csv(both())))
+    assert (own["server_steps"], pooled["server_steps"]) == ("", "")  # no server trained there
+
+
 @pytest.mark.parametrize(("times", "said"), [(1, "the steps of one silo"), (10, "the steps of 10 silos")])
 def test_a_centralised_reference_says_how_long_it_was_trained(times: int, said: str) -> None:
     found = record(method="factored", more={"pooled_silos": True})
@@ -64,7 +76,7 @@ def test_a_centralised_reference_says_how_long_it_was_trained(times: int, said: 
     assert notes(row)[0] == f"centralised reference: had the data of all silos in one place, and {said}; does not compete"
 
 
-@pytest.mark.parametrize("part", ["words", "sent", "received", "compute"])
+@pytest.mark.parametrize("part", ["words", "sent", "received", "compute", "server"])
 def test_the_page_has_costs_and_mark(part: str) -> None:
     own, pooled = page_boards(to_html(whole(both()), [], {}))[0]["rows"]
     expected = {
@@ -72,6 +84,7 @@ def test_the_page_has_costs_and_mark(part: str) -> None:
         "sent": [2000.0, "2.00 kB"],
         "received": [1000.0, "1.00 kB"],
         "compute": [4.0, "4.0 s"],
+        "server": [None, ""],
     }
     assert own["timing"]["silos"][part] == expected[part]
     assert (own["tag"], pooled["tag"], pooled["timing"]["silos"]) == ("", "centralised reference", None)
