@@ -33,7 +33,7 @@ from compbench.board.row import Board, BoardRow, Failure
 from compbench.board.timing import NONE, pooled_steps, timing
 from compbench.board.verdict import Verdict
 from compbench.registry.equal_code import equal_code
-from compbench.store.conditions import untrained_in_words
+from compbench.store.conditions import uncounted, untrained_in_words
 from compbench.store.counts import beyond_by_phrase
 from compbench.store.judges import by_one_judge
 from compbench.store.loss_curves import unrecovered_spikes
@@ -316,6 +316,7 @@ def _row(
         unrecovered_spikes=unrecovered_spikes(ok),
         beyond=beyond_by_phrase(ok),
         untrained=untrained_in_words(ok),
+        uncounted=uncounted(ok),
         tuned=_tuned(ok),
     )
 

@@ -13,6 +13,7 @@ from compbench.board.ranking import Rank
 from compbench.board.row import BoardRow, Failure
 from compbench.registry.declared import kind_of_data
 from compbench.registry.meaning import UNKNOWN
+from compbench.store.conditions import UNCOUNTED
 from compbench.store.format import clean
 from compbench.store.verification import SAMPLES_ONLY
 
@@ -201,6 +202,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
         cost = f"{count(row.tuned.train_flops)}FLOP of training"
         found.append(f"tuned in {row.tuned.trials} trials by the {row.tuned.objective}, which took {cost}")
     found += row.untrained
+    if row.uncounted:
+        found.append(UNCOUNTED)
     if row.draws_means:
         found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")
     if row.worse_than_constant:

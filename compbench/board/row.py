@@ -58,6 +58,7 @@ class BoardRow(NamedTuple):
         unrecovered_spikes: loss spikes of its runs that did not recover, one phrase each.
         beyond: how its runs exceeded their budget or the method's declared steps, one phrase each.
         untrained: kinds of conditions that were requested but hardly trained on, one phrase each.
+        uncounted: whether its runs trained a network and none of them counted on which conditions.
         tuned: the study that chose its settings, if one study of `compbench tune` chose those of all its runs.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
@@ -109,6 +110,7 @@ class BoardRow(NamedTuple):
     unrecovered_spikes: tuple[str, ...] = ()
     beyond: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
+    uncounted: bool = False
     tuned: Tuning | None = None
     may_be_best: bool | None = None
     recall: float | None = None

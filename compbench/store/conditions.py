@@ -34,6 +34,9 @@ RARE = 1e-3
 LEAST_EXAMPLES = 1_000
 """With fewer counted examples, missing kinds are not reported."""
 
+UNCOUNTED = "trained conditions were not counted"
+"""The remark on runs of a network whose training conditions were not counted: older records, or losses that report none."""
+
 
 def kind_of(num_given: int, num_factors: int) -> str:
     """The kind of a condition that gives a value to `num_given` of `num_factors` factors."""
@@ -73,12 +76,16 @@ def of_record(record: Record, name: str) -> dict[str, float]:
 
 
 def in_words(record: Record) -> tuple[str, ...]:
-    """The kinds of conditions that a run was trained on and requested, one phrase each; () for a record without these counts."""
+    """The kinds of conditions that a run was trained on and requested, one phrase each; () if it trained no network."""
     trained, requested = of_record(record, "trained"), of_record(record, "asked")
-    if not requested and not trained:
-        return ()
-    found = [f"trained on {_listed(trained, 'examples')}" if trained else "what the fit regressed on was not counted"]
+    found = [f"trained on {_listed(trained, 'examples')}"] if trained else [UNCOUNTED] if uncounted([record]) else []
     return (*found, f"asked a sample at {_listed(requested, 'evaluations')}") if requested else tuple(found)
+
+
+def uncounted(records: Iterable[Record]) -> bool:
+    """Whether a row's runs trained a network and none of them counted on which conditions."""
+    runs = [run for run in records if run.status == "ok" and run.profile.parameters and not run.oracle and not run.samples_only]
+    return bool(runs) and not any(of_record(run, "trained") for run in runs)
 
 
 def untrained_in_words(records: Iterable[Record]) -> tuple[str, ...]:

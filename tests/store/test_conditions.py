@@ -3,10 +3,11 @@
 import pytest
 from support.sample_records import record
 
+from compbench.api.schemas import Profile
 from compbench.board.aggregate import aggregate
 from compbench.board.notation import notes
 from compbench.store import conditions
-from compbench.store.conditions import by_kind, in_words, kind_of, noted, untrained_in_words
+from compbench.store.conditions import UNCOUNTED, by_kind, in_words, kind_of, noted, uncounted, untrained_in_words
 
 
 @pytest.mark.parametrize(
@@ -43,10 +44,25 @@ def test_what_is_asked_and_hardly_trained_is_said_with_its_count() -> None:
 
 
 def test_what_was_not_counted_is_said_to_be() -> None:
-    assert in_words(record()) == ()
+    assert in_words(record()) == (UNCOUNTED,)
     assert in_words(counted((), (0, 0, 40.0))) == (
-        "what the fit regressed on was not counted",
+        UNCOUNTED,
         "asked a sample at the whole condition (40 evaluations)",
     )
     assert in_words(counted((1, 0, 9), ())) == ("trained on the whole condition (9 examples), NULL (1 examples)",)
     assert conditions.untrained({}, {"null": 1.0}) == {}
+
+
+def test_a_row_says_that_none_of_its_runs_counted_what_its_network_was_trained_on() -> None:
+    (row,) = aggregate([record(), record(seed=1)]).rows
+    assert notes(row).count(UNCOUNTED) == 1
+    (row,) = aggregate([record(), counted((0, 0, 2000), (0, 0, 40.0), seed=1)]).rows
+    assert UNCOUNTED not in notes(row)
+
+
+@pytest.mark.parametrize("more", [{"oracle": True}, {"samples_only": True}, {"profile": Profile()}])
+def test_of_what_has_no_network_that_compbench_saw_trained_nothing_is_to_be_counted(more) -> None:
+    found = record(more=more)
+    assert not uncounted([found])
+    assert in_words(found) == ()
+    assert not uncounted([record(status="failed")])
