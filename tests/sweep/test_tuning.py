@@ -11,7 +11,8 @@ from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.registry.registry import Registry
 from compbench.sweep import tuning
-from compbench.sweep.tuning import TOO_LARGE, Choice, Progress, Range, read_settings, search_space, tune
+from compbench.sweep.search_space import Choice, Range, search_space
+from compbench.sweep.tuning import TOO_LARGE, Progress, read_settings, tune
 from compbench.system.errors import CompbenchError
 
 METHOD = '''"""level: one grey level everywhere, whatever is asked."""
