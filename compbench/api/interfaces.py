@@ -196,7 +196,7 @@ class Method:
         needs: what a task must offer (`NEEDS`), or no run starts.  Oracles need "scores"; a method that needs "symmetry" counts
             as an oracle.
         search: values of a setting that `compbench tune` tries, by name, where its bounds are too wide or too narrow: "LOW:HIGH",
-            "LOW:HIGH:log" or "V1,V2".  A run's identity does not depend on it.
+            "LOW:HIGH:log", "V1,V2" or "V1,LOW:HIGH".  A run's identity does not depend on it.
         couples_rows: whether rows of one request share something (pilots, an adapted step), so that a row requested alone gets
             another sample.
     """

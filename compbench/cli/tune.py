@@ -19,7 +19,7 @@ from compbench.cli.options import (
 )
 from compbench.runner.signals import terminate_like_ctrl_c
 from compbench.sweep.parse import parse_overrides
-from compbench.sweep.tuning import Progress
+from compbench.sweep.tuning import Progress, Start
 from compbench.sweep.tuning import tune as study
 from compbench.system.errors import CompbenchError
 
@@ -44,7 +44,7 @@ class TuneOptions(RequestOptions):
     "--search",
     multiple=True,
     metavar="NAME=RANGE",
-    help="Values to try of a setting or of the budget: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2.",
+    help="Values to try of a setting or of the budget: NAME=LOW:HIGH, NAME=LOW:HIGH:log, NAME=V1,V2 or NAME=V1,LOW:HIGH.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting that all trials share, as for run.")
 @preset_option(help="Preset whose budget each run uses.")
@@ -61,7 +61,7 @@ class TuneOptions(RequestOptions):
 )
 @plugin_option()
 @click.option("--json", "as_json", is_flag=True, help="Print the settings file as JSON.")
-@click.option("--quiet", is_flag=True, help="Do not print the trials.")
+@click.option("--quiet", is_flag=True, help="Do not print the search space and the trials.")
 def tune(
     method: str, task: str, trials: int, seeds: int, search: tuple[str, ...], as_json: bool, **options: Unpack[TuneOptions]
 ) -> None:
@@ -76,7 +76,7 @@ def tune(
     No trial samples the task's own held-out combinations.  Instead, some of the seen combinations are held out too, in the
     same pattern, and trials are compared by the energy score on these.  If none can be held out, trials are compared on seen
     combinations, and the file says so.  The first trial has the default settings.  The same command again continues a stopped
-    study.
+    study.  The first lines say which settings are searched, and which keep their defaults and why.
 
     Exit status: 0 done, 2 wrong usage or no trial ended well, 130 stopped by Ctrl-C.
     """
@@ -86,15 +86,26 @@ def tune(
         raise CompbenchError(
             f"--set {wrong[0]}: settings of a task are not tuned; --set takes those of the method and the budget."
         )
-    (request,) = run_requests([method], [task], overrides, options, seeds="0", threads=options["threads"])
+    (request,) = run_requests([method], [task], overrides, options, seeds=str(options["study_seed"]), threads=options["threads"])
+
+    quiet = options["quiet"] or as_json
+
+    def begun(start: Start) -> None:
+        if quiet:
+            return
+        click.echo(f"study    {start.name}, {start.done} of {trials} trials done", err=True)
+        for name, values in start.space.items():
+            click.echo(f"search   {name}: {values.in_words()}", err=True)
+        for name, why in start.left.items():
+            click.echo(f"keep     {name}: {why}", err=True)
 
     def report(progress: Progress) -> None:
-        if not options["quiet"] and not as_json:
+        if not quiet:
             value = f"{progress.value:.4g}" if progress.value is not None else f"- ({progress.why})"
             best = f"{progress.best:.4g}" if progress.best is not None else "-"
             click.echo(f"trial {progress.done} of {trials}: {value}, best {best}", err=True)
 
-    found, path = study(request, search, trials=trials, seeds=seeds, study_seed=options["study_seed"], listener=report)
+    found, path = study(request, search, trials=trials, seeds=seeds, begun=begun, listener=report)
     if as_json:
         click.echo(found.model_dump_json())
         return

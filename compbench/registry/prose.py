@@ -28,10 +28,10 @@ WORDS = {
     "Task": TASK_WORDS,
     "Metric": frozenset({"summary", "features"}),
     "Method": frozenset({"search"}),
-    "replace": TASK_WORDS,
+    "replace": TASK_WORDS | {"search"},
 }
 """Arguments that are only read or looked at by people, by the name of the called function; `replace` is that of `dataclasses`,
-which copies a task."""
+which copies a task or a method."""
 SECOND = frozenset({"Task", "Metric"})
 """Classes that take the summary as the second positional argument."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from compbench.api.interfaces import Budget, Method
 from compbench.store.format import clean
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 WIDEST = 10.0
 """Without narrow bounds, a number is searched between its default divided by this and its default times this."""
+FARTHEST = 100.0
+"""A setting that is a word by default is searched between its number's bounds if they are at most so far apart; bounds that are
+farther apart only keep nonsense out."""
+NUMBERS = ("integer", "number")
+"""Types of a JSON schema that are numbers."""
+NUMBER, TINY = "number", 1e-300
+"""Optuna's mark of a number in place of a word, and a bound that stands for "above 0"."""
 
 
 class Range(NamedTuple):
@@ -33,6 +40,14 @@ class Range(NamedTuple):
             return trial.suggest_int(name, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(name, self.low, self.high, log=self.log)
 
+    def parameters(self, name: str, value: object) -> dict[str, Json] | None:
+        """Optuna's parameters that stand for a value; None if the value is not in the space."""
+        return {name: value} if isinstance(value, int | float) and self.low <= value <= self.high else None
+
+    def in_words(self) -> str:
+        low = 0.0 if 0 < self.low < TINY else self.low
+        return f"{low:.4g} to {self.high:.4g}{' (log)' if self.log else ''}"
+
 
 class Choice(NamedTuple):
     """A choice between some values."""
@@ -43,8 +58,39 @@ class Choice(NamedTuple):
         chosen: Json = json.loads(trial.suggest_categorical(name, [json.dumps(value) for value in self.values]))
         return chosen
 
+    def parameters(self, name: str, value: object) -> dict[str, Json] | None:
+        listed = [own for own in self.values if own == value]
+        return {name: json.dumps(listed[0])} if listed else None  # as it is written there: 1 for 1.0
 
-Space = dict[str, Range | Choice]
+    def in_words(self) -> str:
+        return " or ".join(own if isinstance(own, str) else json.dumps(own) for own in self.values)
+
+
+class WordOrRange(NamedTuple):
+    """One of some words, or a number; each word is proposed as often as a number, until Optuna prefers one of them."""
+
+    words: Choice
+    numbers: Range
+
+    def suggest(self, trial: Trial, name: str) -> Json:
+        chosen = trial.suggest_categorical(f"{name} is", [*map(json.dumps, self.words.values), NUMBER])
+        if chosen == NUMBER:
+            return self.numbers.suggest(trial, name)
+        word: Json = json.loads(chosen)
+        return word
+
+    def parameters(self, name: str, value: object) -> dict[str, Json] | None:
+        if (word := self.words.parameters(f"{name} is", value)) is not None:
+            return word
+        number = self.numbers.parameters(name, value)
+        return number and {f"{name} is": NUMBER, **number}
+
+    def in_words(self) -> str:
+        return f"{self.words.in_words()} or {self.numbers.in_words()}"
+
+
+Values = Range | Choice | WordOrRange
+Space = dict[str, Values]
 
 
 def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[str, str]]:
@@ -53,7 +99,8 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
     A setting that the method's `search` or `narrowed` names has the range given there; any other follows its type and bounds.
 
     Args:
-        narrowed: NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2, for a setting or a budget entry (budget.learning_rate).
+        narrowed: NAME=LOW:HIGH, NAME=LOW:HIGH:log, NAME=V1,V2 or NAME=V1,LOW:HIGH, for a setting or a budget entry
+            (budget.learning_rate).
 
     Raises:
         CompbenchError: an entry of `narrowed` has another form, or the method does not have the setting.
@@ -73,7 +120,7 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
         if facts is None:
             known = ", ".join([*schema, *(f"budget.{entry}" for entry in budget)])
             raise CompbenchError(f"--search {name}: '{method.name}' has no such setting; it has {known}.")
-        space[name] = _parsed(name, word, whole=facts.get("type") == "integer")
+        space[name] = _parsed(name, word, whole=_is_whole(facts))
         left.pop(name, None)
     return space, left
 
@@ -82,13 +129,28 @@ def named(word: str) -> tuple[str, str]:
     """The two sides of NAME=RANGE.  Raises CompbenchError if one is missing."""
     name, equals, value = word.partition("=")
     if not equals or not value:
-        raise CompbenchError(f"--search {word}: use NAME=LOW:HIGH, NAME=LOW:HIGH:log or NAME=V1,V2.")
+        raise CompbenchError(f"--search {word}: use NAME=LOW:HIGH, NAME=LOW:HIGH:log, NAME=V1,V2 or NAME=V1,LOW:HIGH.")
     return name, value
 
 
-def _parsed(name: str, word: str, *, whole: bool) -> Range | Choice:
-    if ":" not in word:
-        return Choice(tuple(value_of(part) for part in word.split(",")))
+def _is_whole(facts: Mapping[str, Any]) -> bool:
+    """Whether a field's numbers are whole, by its JSON schema."""
+    return any(part.get("type") == "integer" for part in (facts, *facts.get("anyOf", ())))
+
+
+def _parsed(name: str, word: str, *, whole: bool) -> Values:
+    parts = word.split(",")
+    ranges = [part for part in parts if ":" in part]
+    listed = Choice(tuple(value_of(part) for part in parts if ":" not in part))
+    if not ranges:
+        return listed
+    if len(ranges) > 1:
+        raise CompbenchError(f"--search {name}={word}: give one range LOW:HIGH, with or without single values.")
+    numbers = _parsed_range(name, ranges[0], whole=whole)
+    return WordOrRange(listed, numbers) if listed.values else numbers
+
+
+def _parsed_range(name: str, word: str, *, whole: bool) -> Range:
     low, _, rest = word.partition(":")
     high, _, scale = rest.partition(":")
     first, last = value_of(low), value_of(high)
@@ -101,27 +163,55 @@ def _parsed(name: str, word: str, *, whole: bool) -> Range | Choice:
     return Range(first, last, bool(scale), whole)
 
 
-def _by_bounds(facts: Mapping[str, object]) -> Range | Choice | str:
+def _by_bounds(facts: Mapping[str, Any]) -> Values | str:
     """The values to try by a field's JSON schema, or the reason why the field keeps its default."""
     if "enum" in facts:
-        values = facts["enum"]
-        assert isinstance(values, list)
-        return Choice(tuple(values))
+        return Choice(tuple(facts["enum"]))
+    if "anyOf" in facts:
+        return _word_or_range(facts["anyOf"], facts.get("default"))
     kind, default = facts.get("type"), facts.get("default")
     if kind == "boolean":
         return Choice((False, True))
-    if kind not in ("integer", "number") or not isinstance(default, int | float):
+    if kind not in NUMBERS or not isinstance(default, int | float):
         return f"its default {clean(json.dumps(default))} is not a number"
+    return _around(default, facts)
+
+
+def _word_or_range(parts: Sequence[Mapping[str, Any]], default: object) -> WordOrRange | str:
+    """The values of a field that takes words and one kind of number, or the reason why it keeps its default."""
+    numbers = [part for part in parts if part.get("type") in NUMBERS]
+    words = Choice(tuple(word for part in parts for word in part.get("enum", [part["const"]] if "const" in part else [])))
+    if len(numbers) != 1 or not words.values:
+        return "its values are not words and one kind of number"
+    if isinstance(default, int | float):
+        around = _around(default, numbers[0])
+        return around if isinstance(around, str) else WordOrRange(words, around)
+    low, high = _bounds(numbers[0])
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "its number is not bounded on both sides"
+    if high - low > FARTHEST:
+        return f"its bounds {low:g} and {high:g} are too far apart"
+    whole = _is_whole(numbers[0])
+    return WordOrRange(words, Range(low, high, log=whole and low > 0, whole=whole))
+
+
+def _around(default: float, facts: Mapping[str, Any]) -> Range | str:
+    """Numbers within a factor of `WIDEST` of the default and within bounds, or the reason why the default stays."""
     if default <= 0:
         return "its default is 0 and its bounds give no scale"
-    bounds = [facts.get(name) for name in ("minimum", "maximum")]
-    lowest = bounds[0] if isinstance(bounds[0], int | float) else -math.inf
-    highest = bounds[1] if isinstance(bounds[1], int | float) else math.inf
+    lowest, highest = _bounds(facts)
+    low, high = max(lowest, default / WIDEST), min(highest, default * WIDEST)
+    whole = _is_whole(facts)
+    if whole:
+        low, high = math.ceil(low), math.floor(high)
+    return Range(low, high, log=True, whole=whole) if low < high else "its bounds leave no other value"
+
+
+def _bounds(facts: Mapping[str, Any]) -> tuple[float, float]:
+    """The lowest and the highest number of a field; infinite without a bound."""
+    lowest, highest = facts.get("minimum", -math.inf), facts.get("maximum", math.inf)
     if isinstance(above := facts.get("exclusiveMinimum"), int | float):
         lowest = max(lowest, math.nextafter(above, math.inf))
     if isinstance(below := facts.get("exclusiveMaximum"), int | float):
         highest = min(highest, math.nextafter(below, -math.inf))
-    low, high = max(lowest, default / WIDEST), min(highest, default * WIDEST)
-    if kind == "integer":
-        low, high = math.ceil(low), math.floor(high)
-    return Range(low, high, log=True, whole=kind == "integer") if low < high else "its bounds leave no other value"
+    return lowest, highest

@@ -11,7 +11,8 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +27,7 @@ from compbench.runner.one_run import run
 from compbench.store.format import clean
 from compbench.store.lease import Busy
 from compbench.sweep.nested_holdout import NestedRegistry
-from compbench.sweep.search_space import Choice, Space, named, search_space
+from compbench.sweep.search_space import Space, WordOrRange, named, search_space
 from compbench.system.errors import CompbenchError, Unwritable, first_of
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home, home_beside
@@ -55,6 +56,15 @@ class SettingsFile(Frozen):
     tuning: Tuning
 
 
+class Start(NamedTuple):
+    """A study before its next trial: its folder's name, trials done, the search space, and why other settings are left out."""
+
+    name: str
+    done: int
+    space: Space
+    left: dict[str, str]
+
+
 class Progress(NamedTuple):
     """A finished trial, for the listener: the number of trials done, its value (None: pruned or failed), and the best so far."""
 
@@ -70,17 +80,18 @@ def tune(
     *,
     trials: int,
     seeds: int,
-    study_seed: int = 0,
+    begun: Callable[[Start], None] = lambda start: None,
     listener: Callable[[Progress], None] = lambda progress: None,
 ) -> tuple[SettingsFile, Path]:
     """Run a study until it has `trials` trials, and write the best settings.
 
     Args:
-        request: method, task, preset, device and the overrides that all trials share.
+        request: method, task, preset, device and the overrides that all trials share.  Its seed is that of the nested holdout and
+            of Optuna's sampler.
         narrowed: ranges that replace those from the settings' bounds (`search_space`).
         trials: number of trials, including those of earlier calls.
         seeds: number of runs of each trial; after each run, a trial that is worse than the median of earlier trials is pruned.
-        study_seed: seed of the nested holdout and of Optuna's sampler.
+        begun, listener: called before the first trial, and after each.
 
     Returns:
         The best settings with their provenance, and the file that holds them.
@@ -96,21 +107,28 @@ def tune(
         raise CompbenchError(INSTALL) from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # `listener` reports progress instead
     files = tuple(map(Path, request.plugins))
+    study_seed = request.seed
     registry = NestedRegistry(files, study_seed)
     method = registry.load("methods", request.method)
     task = task_of(request, registry)
     settings_of(request, method)
     if method.oracle:
         raise CompbenchError(f"'{method.name}' is an oracle that uses the task's own distributions, so there is nothing to tune.")
-    space, _ = search_space(method, narrowed)
+    space, left = search_space(method, narrowed)
     if both := [name for name, _ in map(named, narrowed) if name in request.overrides]:
         raise CompbenchError(f"--search {both[0]} and --set {both[0]}: leave one out; --set gives all trials the same value.")
     space = {name: what for name, what in space.items() if name not in request.overrides}
+    left = {name: why for name, why in left.items() if name not in request.overrides}
     if not space:
         raise CompbenchError(f"'{method.name}' has no setting with bounds to search; name one with --search NAME=LOW:HIGH.")
     home = Home(Path(request.home))
     source = task.source(home.data, request.source)
-    folder = home_beside(home.root / "studies" / _name(request, registry, space, [seeds, study_seed], source), home.data)
+    studies, name = home.root / "studies", partial(_name, request, registry, seeds=seeds, source=source)
+    before = _as_before(space, {name for name, _ in map(named, narrowed)})
+    if before != space and (studies / name(before)).exists() and not (studies / name(space)).exists():
+        left |= dict.fromkeys(space.keys() - before.keys(), "this study began without it")
+        space = before
+    folder = home_beside(studies / name(space), home.data)
     inside = request.model_copy(update={"home": str(folder)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -124,8 +142,9 @@ def tune(
     if done := len(_ended(study)):
         study.sampler = optuna.samplers.TPESampler(seed=study_seed + done)  # the same seed would repeat earlier proposals
     default = _defaults(space, method, budget_of(request, task).entries())
-    if default.keys() == space.keys() and not any(DEFAULT in trial.user_attrs for trial in [*_ended(study), *_waiting(study)]):
+    if default is not None and not any(DEFAULT in trial.user_attrs for trial in [*_ended(study), *_waiting(study)]):
         study.enqueue_trial(default, user_attrs={DEFAULT: True})
+    begun(Start(folder.name, len(_ran(study)), space, left))
     runner = _Runner(inside, registry, space, seeds)
     while (done := len(_ran(study))) < trials and len(_ended(study)) < MOST_PROPOSED * trials:
         study.optimize(runner, n_trials=1, catch=(TrialFailed,))
@@ -256,23 +275,26 @@ def _ran(study: Study) -> list[FrozenTrial]:
     return [trial for trial in _ended(study) if TOO_LARGE not in trial.user_attrs]
 
 
-def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json]:
-    """The default of each setting in the search space, in Optuna's form; defaults outside the space are left to the sampler."""
+def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json] | None:
+    """The default of each setting in the search space, in Optuna's form; None if one is outside of the space."""
     found: dict[str, Json] = {}
     for name, what in space.items():
         default = (
             budget[name.removeprefix("budget.")] if name.startswith("budget.") else method.settings.model_fields[name].default
         )
-        if isinstance(what, Choice):
-            listed = [value for value in what.values if value == default]
-            if listed:
-                found[name] = json.dumps(listed[0])  # as it is written there: 1 for 1.0
-        elif isinstance(default, int | float) and what.low <= default <= what.high:
-            found[name] = default
+        own = what.parameters(name, default)
+        if own is None:
+            return None
+        found |= own
     return found
 
 
-def _name(request: RunRequest, registry: NestedRegistry, space: Space, seeds: list[Json], source: Source) -> str:
+def _as_before(space: Space, asked: Collection[str]) -> Space:
+    """The space that a study had when settings that are a word by default were only searched if they were `asked` for."""
+    return {name: what for name, what in space.items() if name in asked or not isinstance(what, WordOrRange)}
+
+
+def _name(request: RunRequest, registry: NestedRegistry, space: Space, *, seeds: int, source: Source) -> str:
     """The study's name: another method, task, space, code, data or number of seeds makes another study."""
     method, task = registry.load("methods", request.method), registry.load("tasks", request.task)
     code = code_of(registry, method=request.method, task=request.task, metrics=())
@@ -283,7 +305,7 @@ def _name(request: RunRequest, registry: NestedRegistry, space: Space, seeds: li
         "code": dict(code.parts),
         "data": [source.kind, source.fingerprint],
         "precision": request.precision,
-        "seeds": seeds,
+        "seeds": [seeds, request.seed],
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{request.task}.{request.method}.{request.preset}.{digest[:12]}"

@@ -79,6 +79,7 @@ def test_an_argument_of_words_counts_for_nothing_in_each_way_of_giving_it() -> N
     assert text("a = Metric('sw2', summary='a distance', unit='')", "a") == plain
     assert text("a = Metric('mmd2', 'a distance', unit='')", "a") != plain
     assert text("a = partial(Field, 1, description='weight')", "a") == text("a = partial(Field, 1)", "a")
+    assert text("a = replace(m, search={'weight': '1:4'}, version=2)", "a") == text("a = replace(m, version=2)", "a")
     assert text("a = dataclasses.replace(b, notes=['x'], size=2)", "a") == text("a = dataclasses.replace(b, size=2)", "a")
     assert text("a = weigh(notes=['x'])", "a") != text("a = weigh()", "a")  # not a task: it may be a number
 

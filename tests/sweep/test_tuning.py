@@ -1,4 +1,4 @@
-"""Studies: the search space, a toy whose best setting is known, resuming, and what a settings file does to a run."""
+"""Studies: a toy whose best setting is known, resuming, and what a settings file does to a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from click.testing import CliRunner
 
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
-from compbench.registry.registry import Registry
 from compbench.sweep import tuning
-from compbench.sweep.search_space import Choice, Range, search_space
-from compbench.sweep.tuning import TOO_LARGE, Progress, read_settings, tune
+from compbench.sweep.search_space import Space, WordOrRange
+from compbench.sweep.tuning import TOO_LARGE, Progress, Start, read_settings, tune
 from compbench.system.errors import CompbenchError
 
 METHOD = '''"""level: one grey level everywhere, whatever is asked."""
@@ -121,6 +120,78 @@ def test_settings_of_a_larger_network_are_not_run_and_others_take_their_place(tm
     assert TOO_LARGE in (path.parent / "study.journal").read_text()  # it was proposed
 
 
+WORDY = (
+    METHOD.replace("from pydantic import Field", "from typing import Annotated, Literal\n\nfrom pydantic import Field")
+    .replace(
+        'level: float = Field(0.9, gt=0, le=1, description="distance of the level from black")',
+        'level: Annotated[float, Field(gt=0, le=1)] | Literal["light"] = Field("light", description="distance from black")\n'
+        "    free: float = Field(0.0, ge=0, description='not used')",
+    )
+    .replace(
+        "def fit(settings, problem, ctx):\n    if settings.level > 0.95:\n",
+        "def fit(settings, problem, ctx):\n    if ctx is None:\n",
+    )
+    .replace("2 * settings.level", "2 * (0.9 if settings.level == 'light' else settings.level)")
+)
+
+
+def test_a_word_is_the_first_trial_and_numbers_are_tried_too(tmp_path: Path, level: Path) -> None:
+    level.write_text(WORDY)
+    begun: list[Start] = []
+    seen: list[Progress] = []
+    asked = request(tmp_path / "home", level)
+    found, path = tune(asked, ["noise=false"], trials=8, seeds=1, begun=begun.append, listener=seen.append)
+    assert found.tuning.default_value == seen[0].value
+    assert found.tuning.value < seen[0].value
+    assert isinstance(found.settings["level"], float)
+    (start,) = begun
+    assert (start.name, start.done, set(start.space)) == (path.parent.name, 0, {"level", "noise"})
+    assert start.left == {"free": "its default is 0 and its bounds give no scale"}
+
+
+def test_a_study_that_began_without_words_goes_on_without_them_unless_one_is_asked_for(
+    tmp_path: Path, level: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level.write_text(WORDY)
+    begun: list[Start] = []
+    asked, plain = request(tmp_path / "home", level), tuning.search_space
+
+    def older(*given: object) -> tuple[Space, dict[str, str]]:
+        space, left = plain(*given)
+        return {name: what for name, what in space.items() if not isinstance(what, WordOrRange)}, left
+
+    monkeypatch.setattr(tuning, "search_space", older)
+    _, first = tune(asked, [], trials=1, seeds=1)
+    monkeypatch.setattr(tuning, "search_space", plain)
+    found, path = tune(asked, [], trials=2, seeds=1, begun=begun.append)
+    assert path == first
+    assert found.tuning.trials == 2
+    assert (begun[0].done, set(begun[0].space)) == (1, {"noise"})
+    assert begun[0].left["level"] == "this study began without it"
+    _, path = tune(asked, ["level=light,0.1:0.9"], trials=1, seeds=1, begun=begun.append)
+    assert path != first
+    assert set(begun[1].space) == {"level", "noise"}
+
+
+def test_the_command_says_first_what_is_searched_and_what_is_not_and_why(
+    tmp_path: Path, level: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level.write_text(WORDY)
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    words = ["tune", "level", "--task", "bump-center", "--preset", "smoke", "--plugin", str(level), "--device", "cpu"]
+    words += ["--threads", "1", "--trials", "1"]
+    study, *lines = CliRunner().invoke(main, words, catch_exceptions=False).stderr.splitlines()
+    assert study.startswith("study    bump-center.level.smoke.")
+    assert study.endswith(", 0 of 1 trials done")
+    assert lines[:3] == [
+        "search   level: light or 0 to 1",
+        "search   noise: false or true",
+        "keep     free: its default is 0 and its bounds give no scale",
+    ]
+    assert lines[3].startswith("trial 1 of 1: ")
+    assert CliRunner().invoke(main, [*words, "--quiet"], catch_exceptions=False).stderr == ""
+
+
 def test_ctrl_c_ends_the_study_and_no_trial_counts_for_it(tmp_path: Path, level: Path) -> None:
     stop = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
     stopped = METHOD.replace("    if settings.level", f"    if settings.noise:\n        {stop}\n    if settings.level")
@@ -205,34 +276,6 @@ def test_a_run_takes_a_settings_file_and_its_record_says_where_they_come_from(
     other = CliRunner().invoke(main, [word if word != "level" else "mono" for word in words])
     assert other.exit_code == 2
     assert "these are settings of 'level', and --method is 'mono'" in other.stderr
-
-
-def test_bounds_give_the_search_space_and_words_narrow_it() -> None:
-    method = Registry().load("methods", "driftlite")
-    space, left = search_space(method, ["ridge=0.0001:0.01:log", "num_pilots=64,256", "budget.learning_rate=0.0003:0.003:log"])
-    assert space["ridge"] == Range(0.0001, 0.01, log=True, whole=False)
-    assert space["num_pilots"] == Choice((64, 256))
-    assert space["num_particles"] == Range(1, 40, log=True, whole=True)  # ten times its default of 4; at least 1
-    assert "budget.learning_rate" in space
-    assert search_space(method, ["ridge=1:4"])[0]["ridge"] == Range(1, 4, log=False, whole=False)
-    assert not set(left) & set(space)
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("ridge", "use NAME=LOW:HIGH"),
-        ("ridge=2:1", "LOW must be below HIGH"),
-        ("ridge=0:1:log", "above 0 with :log"),
-        ("ridge=a:b", "two numbers"),
-        ("rigde=1:2", "no such setting; it has"),
-        ("budget.lr=1:2", "no such setting; it has .*budget.learning_rate"),
-        ("num_pilots=1:2.5", "is a whole number"),
-    ],
-)
-def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
-    with pytest.raises(CompbenchError, match=message):
-        search_space(Registry().load("methods", "driftlite"), [word])
 
 
 @pytest.mark.parametrize(

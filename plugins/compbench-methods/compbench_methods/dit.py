@@ -66,4 +66,4 @@ def build(settings: Settings, problem: Problem) -> TokenNet:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (replace(velocity_method("dit", Settings, build, kinds=("image",)), version=2),)
+    return (replace(velocity_method("dit", Settings, build, kinds=("image",)), search={"tokens": "auto,4:16:log"}, version=2),)

@@ -156,8 +156,13 @@ def evaluations(settings: OracleSettings | Settings, problem: Problem) -> int:
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
     both = partial(
-        Method, sample=sample, evaluations=evaluations, couples_rows=True, version=2
-    )  # pilots of all rows determine the step sizes
+        Method,
+        sample=sample,
+        evaluations=evaluations,
+        couples_rows=True,  # pilots of all rows determine the step sizes
+        search={"num_levels": "auto,10:160:log", "num_inner": "auto,1:16:log", "line_points": "auto,2:8:log"},
+        version=2,
+    )
     return (
         both(
             name="mcmc",

@@ -134,7 +134,7 @@ def evaluations(settings: Superposition, problem: Problem) -> int:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    both = partial(Method, sample=sample, evaluations=evaluations)
+    both = partial(Method, sample=sample, evaluations=evaluations, search={"guidance": "task,1:20"})
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
     return (
         both(name="superdiff", settings=Settings, version=4, **learned),
