@@ -64,10 +64,8 @@ def text(x: float, y: float, words: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{INK}"{more}>{escape(words)}</text>'
 
 
-def circle(x: float, y: float, colour: str, *, filled: bool, size: float = 2.6, name: str = "") -> str:
-    face = colour if filled else "#fff"
-    title = f"><title>{escape(name)}</title></circle>" if name else "/>"
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{face}" stroke="{colour}"{title}'
+def circle(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.6" fill="{colour}" stroke="{colour}"/>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, colour: str, more: str = "") -> str:
@@ -129,7 +127,7 @@ def scatters(plots: Sequence[Scatter], columns: int, legend: Sequence[tuple[str,
     rows, x = -(-len(plots) // columns), 12.0
     height = rows * tall + 4
     for name, colour in legend:
-        body.append(circle(x, height, colour, filled=True) + text(x + 6, height + 3, name))
+        body.append(circle(x, height, colour) + text(x + 6, height + 3, name))
         x += 20 + WIDE * len(name)
     return page(max(min(columns, len(plots)) * each, x), height + (14 if legend else 0), "".join(body))
 
@@ -153,8 +151,15 @@ def _scatter(plot: Scatter, left: float, top: float) -> str:
     if plot.diagonal:
         parts.append(line(start, base, start + SIDE, base - SIDE, PALE))
     places = [(start + SIDE * x(dot.x), base - SIDE * y(dot.y), dot) for dot in dots]
-    parts += [circle(a, b, dot.colour, filled=dot.filled, size=3, name=dot.name) for a, b, dot in places]
+    for look in dict.fromkeys((dot.colour, dot.filled) for *_, dot in places):
+        parts.append(_dots([place for place in places if (place[2].colour, place[2].filled) == look], *look))
     return "".join([*parts, *_names(places, start + SIDE, base)])
+
+
+def _dots(places: Sequence[tuple[float, float, Dot]], colour: str, filled: bool) -> str:
+    """Dots of one look, which their group states once."""
+    dots = (f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"><title>{escape(dot.name)}</title></circle>' for x, y, dot in places)
+    return f'<g fill="{colour if filled else "#fff"}" stroke="{colour}">{"".join(dots)}</g>'
 
 
 def _names(places: Sequence[tuple[float, float, Dot]], end: float, base: float) -> list[str]:
