@@ -28,7 +28,7 @@ KINDS = {
 }
 """Each kind, and its name in text."""
 
-RARE = 1e-3
+RARE = 2e-3
 """A kind of condition with a smaller share of the training examples counts as hardly trained on."""
 
 LEAST_EXAMPLES = 1_000
