@@ -17,7 +17,9 @@ Why: all networks of the board share path, times and loss, so that methods diffe
 
 Theirs: on coloured digits all factors of an example are masked at once, with chance 0.2.
 Ours: each factor is masked independently, as the authors do it on Shapes3D.
-Why: all tasks have one default, which was chosen by seen scores on six blocks (`experiments/blocks.py coind`).
+Why: all tasks have one default, chosen by seen scores on six blocks (`experiments/blocks.py coind`, two seeds): independent
+masks have 0.95 of the seen pairs right and 0.90 of the seen samples in all six factors, the shares of version 1 have 0.84 and
+0.62.  On unseen pairs they have 0.71 and 0.83.
 
 Theirs: the fit on Shapes3D has 75,000 steps.
 Ours: at `standard` it has 211,200 examples, of which the authors' masks make about 13.5 NULL and leave each factor alone in 54.
