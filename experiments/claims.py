@@ -8,8 +8,8 @@
 
 Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
 that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
-if it is significant after the correction; otherwise it is *open*.  If a row has an older version of its method, which has been
-repaired, the order *waits* for new runs, whatever the old ones say.  If the winner has less than 0.9 of the ceiling on
+if it is significant after the correction; otherwise it is *open*.  If a row has an older version of its method or task, which
+has been repaired, the order *waits* for new runs, whatever the old ones say.  If the winner has less than 0.9 of the ceiling on
 combinations that it was trained on, the order means little, and the table says so.  If the rows of a paper's table had less than
 half of the training examples of the paper's protocol (the `paper` preset), a line above the table gives the share.  Forced
 rendering compares penalties of one architecture (figure 3), not architectures.
@@ -70,7 +70,7 @@ class Found(NamedTuple):
         p: p value of "the sides are equal"; None with fewer than two seeds.
         seen: mean share of the ceiling that the better side has on seen combinations; None if the task has no such score.
         examples: training examples that the budget of the rows grants to one party.
-        older: methods of which the records have an older version, as in `dfd 1, now 3`.
+        older: the sides and the task, where the records have an older version of them, as in `dfd 1, now 3`.
     """
 
     claim: Claim
@@ -106,7 +106,7 @@ def claims() -> list[Claim]:
 
 
 def examine(records: Sequence[Record], preset: str, versions: Mapping[str, int] = {}) -> list[Found]:
-    """Each claim whose two rows have at least one common seed; `versions` are today's, by the name of the method."""
+    """Each claim whose two rows have at least one common seed; `versions` are today's, by the name of a method or a task."""
     own = usable(records, preset)
     found = []
     for claim in claims():
@@ -122,8 +122,9 @@ def examine(records: Sequence[Record], preset: str, versions: Mapping[str, int] 
         examples = examples_of(first.spec.budget)
         fits = [share for seed in common if (share := learnt(better[seed])) is not None]
         seen = mean(fits) if fits else None
-        ran = {rows[common[0]].spec.method: rows[common[0]].spec.method_version for rows in (better, worse)}
-        older = tuple(f"{name} {old}, now {new}" for name, old in ran.items() if (new := versions.get(name, 0)) > old)
+        ran = [(rows[common[0]].spec.method, rows[common[0]].spec.method_version) for rows in (better, worse)]
+        ran.append((claim.task, first.spec.task_version))
+        older = tuple(f"{name} {old}, now {new}" for name, old in dict.fromkeys(ran) if (new := versions.get(name, 0)) > old)
         found.append(Found(claim, left, right, gain, compared(claim, on_task), seen, examples, older))
     return found
 
@@ -230,7 +231,7 @@ def counted(said: Sequence[str]) -> str:
     """The number of orders, and how many hold, are reversed, wait or are open."""
     settled, against, waiting = (sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS))
     orders = f"{len(said)} order{'' if len(said) == 1 else 's'}"
-    waits = f", {waiting} wait for runs of a method's newest version" if waiting else ""
+    waits = f", {waiting} wait for runs of a repaired method or task" if waiting else ""
     left = len(said) - settled - against - waiting
     return f"of {orders} with records, {settled} hold, {against} are reversed{waits} and {left} are open"
 
@@ -264,6 +265,7 @@ def report(folder: Path, preset: str) -> str:
     parts, registry = [], Registry()
     sides = {side.method for claim in claims() for side in (claim.better, claim.worse)}
     versions = {name: registry.load("methods", name).version for name in sides}
+    versions |= {claim.task: registry.load("tasks", claim.task).version for claim in claims()}
     for name in [preset] if preset else PRESETS[::-1]:
         found = examine(records, name, versions)
         said = verdicts(found)

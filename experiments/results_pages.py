@@ -117,7 +117,8 @@ def read(records: Path) -> Published:
     view = opened_on(contests, made)
     if view is None:
         raise CompbenchError(f"no record in {records} is of a core task under its own protocol; `compbench sweep` makes some.")
-    found = examine(material.records, PRESET, {name: facts.version for name, facts in material.methods.items()})
+    versions = {name: facts.version for name, facts in [*material.methods.items(), *material.catalogue.items()]}
+    found = examine(material.records, PRESET, versions)
     own = of_tables(material.records)
     known = Known(board, view, list(zip(found, verdicts(found), strict=True)), twins(own))
     return Published(records, known, material.catalogue, own, material.records)

@@ -174,8 +174,10 @@ def plane(known: Known) -> str:
 def particles(known: Known) -> str:
     """Results of weighted particles on exact and on learnt scores."""
     own = [(found, said) for found, said in known.claims if found.claim.paper == "FKC"]
-    exact = [(found, said) for found, said in own if found.claim.place == "exact scores"]
-    learnt = [(found, said) for found, said in own if found.claim.place == "learnt scores" and not found.older]
+    exact, learnt = (
+        [(found, said) for found, said in own if found.claim.place == f"{which} scores" and not found.older]
+        for which in ("exact", "learnt")
+    )
     if not exact:
         return ""
 
@@ -234,7 +236,7 @@ def plans(known: Known) -> str:
     between = f"{percent(min(parts))} to {percent(max(parts))}" if len(parts) > 1 else percent(parts[0])
     return (
         f"Planning with data in two silos: {named(ranked(answer))} may be best. They reach {between} of the goals, and recorded "
-        f"plans {answer.real.removesuffix(' reached')}."
+        f"plans {answer.real.removesuffix(' reached')}. {answer.older}".strip()
     )
 
 
@@ -272,7 +274,7 @@ def orders(known: Known) -> str:
         return ""
     said = [verdict for _, verdict in known.claims]
     holds, against, waiting = (sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS))
-    waits = f" {number(waiting)} wait for runs of a method's newest version," if waiting else ""
+    waits = f" {number(waiting)} wait for runs of a repaired method or task," if waiting else ""
     papers = len({found.claim.paper for found, _ in known.claims})
     argued = sum(found.claim.paper == "FKC" for found, _ in known.claims)
     ours = f" ({argued} by FKC's argument, since our copy of it has no numbers)" if argued else ""

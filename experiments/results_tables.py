@@ -20,6 +20,7 @@ from claims import ROOT, Side, by_seed, line, primary_of, usable
 from compbench.api.schemas import Record
 from compbench.board.statistics import mean
 from compbench.board.timing import train_flops
+from compbench.registry.registry import Registry
 from compbench.store.records import read_published
 
 RECORDS = ROOT / "leaderboards" / "records"
@@ -211,8 +212,10 @@ def _values(quantity: Quantity, by: dict[int, Record]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=Path, default=RECORDS)
-    records = published(parser.parse_args().records)
-    texts = {name: written(table, records) for name, table in tables().items()}
+    records, registry = published(parser.parse_args().records), Registry()
+    names = {record.spec.method for record in records} & set(registry.names("methods"))
+    versions = {name: registry.load("methods", name).version for name in names}
+    texts = {name: written(table, records, versions) for name, table in tables().items()}
     texts["devices"] = on_two_devices(records)
     print("\n\n".join(f"{name}\n\n{text}" for name, text in texts.items()))
 

@@ -29,7 +29,7 @@ from compbench.board.groups import (
     section_of,
     variants,
 )
-from compbench.board.row import Board, BoardRow, Failure
+from compbench.board.row import Board, BoardRow, Failure, failed_seeds
 from compbench.board.timing import NONE, pooled_steps, timing
 from compbench.board.verdict import Verdict
 from compbench.registry.equal_code import equal_code
@@ -99,7 +99,7 @@ def aggregate(
             )
             for row in _competing(made, defaults)
         ]
-        lacks = _missing(made, required.get(section.task, ())) if section.preset == "standard" else ()
+        lacks = _missing(made, primaries[section], required.get(section.task, ())) if section.preset == "standard" else ()
         if lacks and not section.changed:
             missing[section] = lacks
         done = judged([_with_parts(row) for row in made], _recalls(primaries[section], groups), ranks=section not in missing)
@@ -212,10 +212,14 @@ def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list
     return [placed(row) for row in rows]
 
 
-def _missing(rows: Sequence[BoardRow], required: Sequence[str]) -> tuple[str, ...]:
-    """The required methods that have no two seeds at default settings."""
-    ran = {row.method for row in rows if row.kind != "ablation" and len(row.seeds) > 1}
-    return tuple(name for name in required if name not in ran)
+def _missing(rows: Sequence[BoardRow], primary: str, required: Sequence[str]) -> tuple[str, ...]:
+    """The required methods that have no two seeds at default settings; a failed seed counts, because it was tried."""
+    tried = {
+        row.method: len(row.scores[primary].values if primary in row.scores else ()) + len(failed_seeds(row))
+        for row in rows
+        if row.kind != "ablation"
+    }
+    return tuple(name for name in required if tried.get(name, 0) < 2)
 
 
 def _seniority(row: BoardRow) -> tuple[object, ...]:

@@ -160,7 +160,8 @@ def share_words(share: float) -> str:
 def discriminability_words(found: Discriminability | None, missing: Sequence[str] = ()) -> str:
     """A sentence that says how well a task separates methods; before it, the methods that the task needs before it ranks."""
     if missing:
-        return f"Not ranked yet: it lacks {', '.join(missing)} with two seeds each. {discriminability_words(found)}"
+        known = f" {discriminability_words(found)}" if found else ""
+        return f"Not ranked yet: it lacks {', '.join(missing)} with two seeds each.{known}"
     if found is None:
         return "It is not known yet how well this task separates methods: two methods with two seeds each are needed."
     share = f"{found.share:.2f} ({found.low:.2f} to {found.high:.2f})"

@@ -69,6 +69,7 @@ def _answer(answer: Answer, places: Places) -> dict[str, Json]:
         "crossing": found and [index[id(found.kept.row)], index[id(found.out.row)], found.words],
         "ranked": len(answer.competing),
         "alike": answer.alike,
+        "missing": list(answer.missing),
         "waits": answer.waits_for,
         "older": answer.older,
         "cheapest": None if cheapest is None else index[id(cheapest.row)],

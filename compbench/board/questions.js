@@ -58,7 +58,7 @@ function answerBlock(answer, shown, one, count, headed) {
   const real = make("tfoot", {}, make("tr", {}, make("th", {scope: "row", title: "real data"}, "real"), make("td", {}), make("td", {}, answer.real ? bare(answer.real) : "?"), make("td", {})));
   const node = make("div", {class: "answer", "data-task": answer.task});
   if (lines.length) node.append(make("table", {"aria-label": `${answer.task}: ${label}`}, make("caption", {}, named), headed ? head : "", make("tbody", {}, ...lines), real));
-  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : answer.alike ? `${ALIKE}.` : answer.waits.startsWith("lacks") ? `Not ranked yet, ${answer.waits}. Run:` : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
+  else node.append(named, make("p", {class: "note", title: answer.commands.join("\n")}, narrowed ? "The chosen methods did not run it." : answer.alike ? `${ALIKE}.` : answer.missing.length ? `Not ranked yet, ${answer.waits}. Run:` : "No method can be ranked yet: that takes two methods with two seeds each, better three. Run (with --plugin FILE.py for a method of your file):"));
   if (!lines.length && !narrowed) node.append(...answer.commands.map(text => make("code", {class: "command", title: "a click marks all of it"}, text)));
   const more = rest.length ? make("a", {href: hash({...keptState(), task: answer.task}), class: "more", title: rest.map(e => rowOf(answer, e).method).join(", ")}, `+${rest.length} more`) : "";
   if (more) node.append(make("p", {class: "cheap"}, more));
@@ -69,7 +69,8 @@ function card(question, shown, before) {
   const answers = question.answers, one = answers.length === 1 && !answers[0].label;
   // One line names the tasks that cannot be ranked, if the reader has not narrowed the methods.
   const pending = answers.length > 1 ? answers.filter(a => !a.ranked && a.entries.every(e => shown(rowOf(a, e).method))) : [], ranked = answers.filter(a => !pending.includes(a));
-  const line = (words, own) => own.length ? make("p", {class: "cheap"}, [words, ...own.flatMap((a, i) => i ? [", ", taskLink(a.task, a.label, a.about)] : [taskLink(a.task, a.label, a.about)])]) : "";
+  const named = a => [taskLink(a.task, a.label, a.about), ...(a.older ? [` (${a.older.replace(/\.$/, "").toLowerCase()})`] : [])];
+  const line = (words, own) => own.length ? make("p", {class: "cheap", title: own.flatMap(a => a.commands).join("\n")}, [words, ...own.flatMap((a, i) => i ? [", ", ...named(a)] : named(a))]) : "";
   const waits = [...new Set(pending.filter(a => !a.alike).map(a => a.waits))];
   const waiting = [...waits.map(why => line(`Not ranked yet, ${why}: `, pending.filter(a => a.waits === why))), line(`${ALIKE}: `, pending.filter(a => a.alike))];
   const head = make("h3", {}, one ? taskLink(answers[0].task, question.title, question.about) : term(question.title, question.about));

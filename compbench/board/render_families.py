@@ -75,7 +75,7 @@ def tasks_csv(board: Board) -> str:
             known |= {
                 "num_methods": discriminability.num_methods,
                 "num_seeds": discriminability.num_seeds,
-                "ranks": "yes" if discriminability.ranks else "no",
+                "ranks": "yes" if discriminability.ranks and section not in board.missing else "no",
             }
         if scale is not None:
             known |= {"zero": exact(scale.zero), "real": exact(scale.real), "log": "yes" if scale.log else ""}

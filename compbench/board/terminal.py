@@ -65,11 +65,13 @@ def overview(view: View, contest: Contest | None = None, width: int = 0) -> str:
     )
     said = [*over, *(findings(contest) if contest else ())]
     said += [f"{answer.section.task}: {answer.older}" for _, answer in view.answers() if answer.older]
-    open_ = [(question, answer) for question, answer in view.answers() if not answer.competing]
-    if open_:
-        question, answer = open_[0]
+    waiting = [(question, answer) for question, answer in view.answers() if answer.waits_for]
+    if waiting:
+        question, answer = waiting[0]
         said.append(f"Not ranked yet: {answer.waits_for}; run" if answer.missing else TWO_METHODS)
         said += [f"  {command}" for command in rank_commands(answer, view.preset, silos=question.silos)]
+        others = [f"{other.section.task} ({other.waits_for})" for _, other in waiting[1:]]
+        said += [f"Neither are {', '.join(others)}."] if others else []
     smoke = [SMOKE] if view.preset == "smoke" else []
     return "\n".join([title, *smoke, "", *aligned(lines, width), "", *_verdicts(view), *said])
 

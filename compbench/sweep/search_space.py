@@ -189,9 +189,11 @@ def _word_or_range(parts: Sequence[Mapping[str, Any]], default: object) -> WordO
     low, high = _bounds(numbers[0])
     if not (math.isfinite(low) and math.isfinite(high)):
         return "its number is not bounded on both sides"
+    whole = _is_whole(numbers[0])
+    if whole:
+        low, high = math.ceil(low), math.floor(high)
     if high - low > FARTHEST:
         return f"its bounds {low:g} and {high:g} are too far apart"
-    whole = _is_whole(numbers[0])
     return WordOrRange(words, Range(low, high, log=whole and low > 0, whole=whole))
 
 

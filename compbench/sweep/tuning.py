@@ -11,8 +11,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +26,7 @@ from compbench.runner.one_run import run
 from compbench.store.format import clean
 from compbench.store.lease import Busy
 from compbench.sweep.nested_holdout import NestedRegistry
-from compbench.sweep.search_space import Space, WordOrRange, named, search_space
+from compbench.sweep.search_space import Space, named, search_space
 from compbench.system.errors import CompbenchError, Unwritable, first_of
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home, home_beside
@@ -123,12 +122,8 @@ def tune(
         raise CompbenchError(f"'{method.name}' has no setting with bounds to search; name one with --search NAME=LOW:HIGH.")
     home = Home(Path(request.home))
     source = task.source(home.data, request.source)
-    studies, name = home.root / "studies", partial(_name, request, registry, seeds=seeds, source=source)
-    before = _as_before(space, {name for name, _ in map(named, narrowed)})
-    if before != space and (studies / name(before)).exists() and not (studies / name(space)).exists():
-        left |= dict.fromkeys(space.keys() - before.keys(), "this study began without it")
-        space = before
-    folder = home_beside(studies / name(space), home.data)
+    name = _name(request, registry, space, seeds=seeds, source=source)
+    folder = home_beside(home.root / "studies" / name, home.data)
     inside = request.model_copy(update={"home": str(folder)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -287,11 +282,6 @@ def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[
             return None
         found |= own
     return found
-
-
-def _as_before(space: Space, asked: Collection[str]) -> Space:
-    """The space that a study had when settings that are a word by default were only searched if they were `asked` for."""
-    return {name: what for name, what in space.items() if name in asked or not isinstance(what, WordOrRange)}
 
 
 def _name(request: RunRequest, registry: NestedRegistry, space: Space, *, seeds: int, source: Source) -> str:

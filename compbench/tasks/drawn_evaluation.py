@@ -223,7 +223,7 @@ class DrawnEvaluation:
 
 
 class PairedEvaluation(DrawnEvaluation):
-    """The judge and scores of one task; joint metrics also get the conditions of the pictures, others features of the judge.
+    """The judge and scores of one task; joint metrics also get conditions, and those that declare `judge` get its features.
 
     The conditions are drawn again from the generators of the pictures, which give the same numbers for the same purpose.
     """

@@ -143,8 +143,8 @@ def make_task(split: Split, settings: Settings | None = None) -> Task:
         paper_notes=[
             "follows section 6.2, appendix B and table 2: quadrants, 12 of 16 pairs seen, two silos with figure 8's moves, the "
             "test of feasibility, execution with Janner et al.'s inpainting, three groups of 100 trials, population deviation",
-            "chosen: the second plan is given the cube of the first state (and in a second score also the arm); the paper says "
-            "only that plans are inpainted",
+            "chosen: the second plan is given the cube while it lies still (in a second score also the arm at first); the "
+            "paper says only that plans are inpainted",
             "chosen: horizon (96 steps of 50 ms in 24 frames), how play is cut into segments, tolerance on the floor (1 cm), "
             "success (4 cm, the environment's own), and which silo has moves within a quadrant: the paper states none of them",
             "chosen: targets instead of relative actions; networks that predict the denoised plan; network, steps, batches, "
@@ -183,7 +183,7 @@ class OpenPlanning:
         self.segments: Segments = segments(trajectories, stride=settings.stride, episodes=episodes)
 
     def problem(self, budget: Budget) -> Problem:
-        """The seen segments, in two silos."""
+        """The seen segments, in two silos or in one."""
         import torch
 
         from compbench.data.cube_segments import normalised

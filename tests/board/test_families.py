@@ -245,6 +245,7 @@ def test_a_task_without_a_required_method_has_scores_and_no_ranks() -> None:
     assert list(board.missing.values()) == [("nearest", "additive")]
     assert {row.may_be_best for row in board.rows} == {None}
     assert (board.verdicts, len(board.rows)) == ({}, 3)
+    assert [line["ranks"] for line in csv.DictReader(io.StringIO(tasks_csv(board)))] == ["no"]
     (contest,) = contests(board)
     assert (task, "is not ranked before nearest and additive ran it") in contest.families[0].aside
     made += [*runs("nearest", (0.0, 0.01), task, preset="standard"), *runs("additive", POOR, task, preset="standard")]
@@ -252,3 +253,12 @@ def test_a_task_without_a_required_method_has_scores_and_no_ranks() -> None:
     assert (whole.missing, whole.rows[0].method, whole.rows[0].may_be_best) == ({}, "factored", True)
     quick = aggregate([*runs("factored", GOOD, task), *runs("mono", POOR, task)], required=needed)  # a first look, not a listing
     assert (quick.missing, quick.rows[0].may_be_best) == ({}, True)
+
+
+def test_a_required_method_that_failed_was_tried_and_one_without_the_score_was_not() -> None:
+    task, needed = TASKS[0], {TASKS[0]: ("nearest",)}
+    both = [*runs("factored", GOOD, task, preset="standard"), *runs("mono", POOR, task, preset="standard")]
+    failed = [record(method="nearest", task=task, preset="standard", seed=seed, status="timeout") for seed in range(3)]
+    assert aggregate([*both, *failed], required=needed).missing == {}
+    other = [record(score("heldout_fid", 3.0), method="nearest", task=task, preset="standard", seed=seed) for seed in range(2)]
+    assert list(aggregate([*both, *other], required=needed).missing.values()) == [("nearest",)]

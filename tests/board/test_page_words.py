@@ -223,11 +223,12 @@ def test_a_task_that_lacks_a_required_method_names_it_and_the_command(tmp_path: 
     chromium.open(published(tmp_path, both))
     assert chromium.run("return [...document.querySelectorAll('.question .answer')].map(n => n.dataset.task)") == ["bump-center"]
     assert texts(chromium, ".question > .cheap") == ["Not ranked yet, lacks nearest: corner unseen"]
+    command = "compbench sweep --method nearest --task bump-corner --preset standard --seed 0-2"
+    assert texts(chromium, ".question > .cheap", "title") == [command]
     for path in (tmp_path / "records").glob("bump-center.*"):
         path.unlink()
     chromium.open(published(tmp_path, []))
     assert texts(chromium, ".answer .note") == ["Not ranked yet, lacks nearest. Run:"]
-    command = "compbench sweep --method nearest --task bump-corner --preset standard --seed 0-2"
     assert texts(chromium, ".answer .command") == [command]
 
 

@@ -109,9 +109,36 @@ def test_an_order_with_a_repaired_method_waits_and_is_not_counted() -> None:
     said = claims.verdicts(found)
     assert said == ["waits: version of mono 1, now 3"]
     assert claims.counted(said) == (
-        "of 1 order with records, 0 hold, 0 are reversed, 1 wait for runs of a method's newest version and 0 are open"
+        "of 1 order with records, 0 hold, 0 are reversed, 1 wait for runs of a repaired method or task and 0 are open"
     )
     assert claims.verdicts(claims.examine(rows, "quick", {"factored": 1, "mono": 1})) == ["**holds**"]
+
+
+def test_an_order_waits_whichever_side_is_older_and_for_its_task() -> None:
+    rows = [*runs("factored", (0.80, 0.82, 0.81)), *runs("mono", (0.50, 0.51, 0.52), method_version=2)]
+    for versions, said in (
+        ({"factored": 2, "mono": 2}, "waits: version of factored 1, now 2"),
+        ({"factored": 1, "mono": 3}, "waits: version of mono 2, now 3"),
+        ({"factored": 1, "mono": 2, TASK: 2}, f"waits: version of {TASK} 1, now 2"),
+        ({"factored": 1, "mono": 2, TASK: 1}, "**holds**"),
+    ):
+        assert claims.verdicts(claims.examine(rows, "quick", versions)) == [said]
+    penalties = [
+        {"entropy_weight": e, "variance_weight": v, "hidden": 64} for e, v in ((0.1, 0.01), (0.1, 0.0))
+    ]  # both sides of forced rendering's claims are one method
+    both = [
+        record(
+            score("heldout_shape_accuracy", value, primary=True),
+            method="low-rank",
+            task="bump-corner",
+            seed=seed,
+            settings=own,
+            method_version=version,
+        )
+        for own, version, values in zip(penalties, (3, 4), ((0.8, 0.82), (0.5, 0.52)), strict=True)
+        for seed, value in enumerate(values)
+    ]
+    assert claims.verdicts(claims.examine(both, "quick", {"low-rank": 4})) == ["waits: version of low-rank 3, now 4"]
 
 
 def test_of_a_distance_less_is_better() -> None:

@@ -1,10 +1,12 @@
 """The search space: bounds of settings, words that are numbers otherwise, and words that narrow it."""
 
-from __future__ import annotations
+from dataclasses import replace
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
-from compbench.api.interfaces import Method
+from compbench.api.interfaces import Method, MethodSettings
 from compbench.registry.registry import Registry
 from compbench.sweep.search_space import Choice, Range, WordOrRange, search_space
 from compbench.system.errors import CompbenchError
@@ -106,3 +108,11 @@ def test_every_methods_setting_is_searched_or_kept_for_a_reason() -> None:
         assert space.keys() | left.keys() == found.settings.model_fields.keys(), name
         assert not space.keys() & left.keys(), name
         assert all(values.in_words() for values in space.values())
+
+
+def test_a_whole_number_above_0_that_may_be_a_word_starts_at_1() -> None:
+    class Settings(MethodSettings):
+        tokens: Annotated[int, Field(gt=0, le=32)] | Literal["auto"] = "auto"
+
+    space, _ = search_space(replace(method("driftlite"), settings=Settings, search={}), [])
+    assert space == {"tokens": WordOrRange(Choice(("auto",)), Range(1, 32, log=True, whole=True))}

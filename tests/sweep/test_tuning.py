@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.sweep import tuning
-from compbench.sweep.search_space import Space, WordOrRange
 from compbench.sweep.tuning import TOO_LARGE, Progress, Start, read_settings, tune
 from compbench.system.errors import CompbenchError
 
@@ -147,30 +146,6 @@ def test_a_word_is_the_first_trial_and_numbers_are_tried_too(tmp_path: Path, lev
     (start,) = begun
     assert (start.name, start.done, set(start.space)) == (path.parent.name, 0, {"level", "noise"})
     assert start.left == {"free": "its default is 0 and its bounds give no scale"}
-
-
-def test_a_study_that_began_without_words_goes_on_without_them_unless_one_is_asked_for(
-    tmp_path: Path, level: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    level.write_text(WORDY)
-    begun: list[Start] = []
-    asked, plain = request(tmp_path / "home", level), tuning.search_space
-
-    def older(*given: object) -> tuple[Space, dict[str, str]]:
-        space, left = plain(*given)
-        return {name: what for name, what in space.items() if not isinstance(what, WordOrRange)}, left
-
-    monkeypatch.setattr(tuning, "search_space", older)
-    _, first = tune(asked, [], trials=1, seeds=1)
-    monkeypatch.setattr(tuning, "search_space", plain)
-    found, path = tune(asked, [], trials=2, seeds=1, begun=begun.append)
-    assert path == first
-    assert found.tuning.trials == 2
-    assert (begun[0].done, set(begun[0].space)) == (1, {"noise"})
-    assert begun[0].left["level"] == "this study began without it"
-    _, path = tune(asked, ["level=light,0.1:0.9"], trials=1, seeds=1, begun=begun.append)
-    assert path != first
-    assert set(begun[1].space) == {"level", "noise"}
 
 
 def test_the_command_says_first_what_is_searched_and_what_is_not_and_why(
