@@ -95,7 +95,7 @@ def test_some_method_can_be_ranked_on_each_task_of_a_suite(file: str) -> None:
 @pytest.mark.parametrize("file", ["core", "extended"])
 def test_a_suite_asks_for_no_run_twice(file: str) -> None:
     asked = [
-        run
+        (*run, str(grid.set))
         for grid in grids(file, "standard")
         for run in product(names("methods", grid.methods, ()), names("tasks", grid.tasks, ()), parse_seeds(grid.seeds))
     ]
