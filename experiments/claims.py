@@ -227,13 +227,27 @@ def verdicts(found: Sequence[Found]) -> list[str]:
     return said
 
 
+class Tally(NamedTuple):
+    """How many of some verdicts hold, are reversed, wait for runs, or are open."""
+
+    holds: int
+    against: int
+    waiting: int
+    open: int
+
+
+def tally(said: Sequence[str]) -> Tally:
+    """Count verdicts by their first word."""
+    found = [sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS)]
+    return Tally(*found, len(said) - sum(found))
+
+
 def counted(said: Sequence[str]) -> str:
     """The number of orders, and how many hold, are reversed, wait or are open."""
-    settled, against, waiting = (sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS))
+    found = tally(said)
     orders = f"{len(said)} order{'' if len(said) == 1 else 's'}"
-    waits = f", {waiting} wait for runs of a repaired method or task" if waiting else ""
-    left = len(said) - settled - against - waiting
-    return f"of {orders} with records, {settled} hold, {against} are reversed{waits} and {left} are open"
+    waits = f", {found.waiting} wait for runs of a repaired method or task" if found.waiting else ""
+    return f"of {orders} with records, {found.holds} hold, {found.against} are reversed{waits} and {found.open} are open"
 
 
 def line(cells: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from claims import WAITS, Found
+from claims import Found, tally
 from results_tables import NUMBERS
 
 from compbench.api.schemas import Record
@@ -272,16 +272,14 @@ def is_trained(entry: Entry) -> bool:
 def orders(known: Known) -> str:
     if not known.claims:
         return ""
-    said = [verdict for _, verdict in known.claims]
-    holds, against, waiting = (sum(one.startswith(start) for one in said) for start in ("**holds", "**reversed", WAITS))
-    waits = f" {number(waiting)} wait for runs of a repaired method or task," if waiting else ""
-    papers = len({found.claim.paper for found, _ in known.claims})
-    argued = sum(found.claim.paper == "FKC" for found, _ in known.claims)
+    found = tally([verdict for _, verdict in known.claims])
+    waits = f" {number(found.waiting)} wait for runs of a repaired method or task," if found.waiting else ""
+    papers = [one.claim.paper for one, _ in known.claims]
+    argued = papers.count("FKC")
     ours = f" ({argued} by FKC's argument, since our copy of it has no numbers)" if argued else ""
-    left = len(said) - holds - against - waiting
     return (
-        f"Of {len(said)} orders of two methods that {number(papers)} papers claim{ours}, {holds} hold here, {against} are "
-        f"reversed,{waits} and {left} stay open, with Holm's correction over the claims of each paper."
+        f"Of {len(papers)} orders of two methods that {number(len(set(papers)))} papers claim{ours}, {found.holds} hold here, "
+        f"{found.against} are reversed,{waits} and {found.open} stay open, with Holm's correction over the claims of each paper."
     )
 
 

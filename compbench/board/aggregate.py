@@ -99,10 +99,11 @@ def aggregate(
             )
             for row in _competing(made, defaults)
         ]
-        lacks = _missing(made, primaries[section], required.get(section.task, ())) if section.preset == "standard" else ()
-        if lacks and not section.changed:
+        listed = section.preset == "standard" and not section.changed
+        lacks = _missing(made, primaries[section], required.get(section.task, ())) if listed else ()
+        if lacks:
             missing[section] = lacks
-        done = judged([_with_parts(row) for row in made], _recalls(primaries[section], groups), ranks=section not in missing)
+        done = judged([_with_parts(row) for row in made], _recalls(primaries[section], groups), ranks=not lacks)
         if done.discriminability is not None:
             found[section] = done.discriminability
         if done.verdict is not None:

@@ -103,10 +103,15 @@ def stale(material: Material, destination: Path) -> list[Path]:
     return [path for path, content in paths.items() if not path.is_file() or path.read_bytes() != content]
 
 
+def _families(material: Material) -> Families:
+    """The tasks over which each family is ranked."""
+    return installed_families() if material.families is None else material.families
+
+
 def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
     """All rows, and the matrix of methods by families at each preset."""
     defaults = {(name, facts.distribution): (facts.version, facts.defaults) for name, facts in material.methods.items()}
-    families = installed_families() if material.families is None else material.families
+    families = _families(material)
     needed = required(material.reasons, families)
     board = aggregate(material.records, material.standings, material.catalogue, material.costs, defaults, needed)
     return board, contests(board, material.reasons, families)
@@ -114,7 +119,7 @@ def tables(material: Material) -> tuple[Board, tuple[Contest, ...]]:
 
 def answers(material: Material) -> Answers:
     """All rows, the matrix of methods by families, and the questions with their answers, at each preset."""
-    families = installed_families() if material.families is None else material.families
+    families = _families(material)
     board, found = tables(material._replace(families=families))
     return board, found, views(board, found, families, material.catalogue)
 
@@ -156,8 +161,8 @@ def contents(material: Material, known: Answers | None = None) -> Mapping[str, b
     """The bytes of the board's files, by name: tables, the page, and the chart if it shows something."""
     figures = read(material.papers)
     with collector_paused():
-        families = installed_families() if material.families is None else material.families
-        board, found, asked = known or answers(material)
+        families = _families(material)
+        board, found, asked = known or answers(material._replace(families=families))
         chart, sealed, shots = to_svg(board.rows), drops(board.rows), prices(board.rows)
         overall = families_markdown(found) + drops_markdown(sealed) + shots_markdown(shots, SHOTS_CHART)
         grids = sample_grids(board.rows, material.records, material.pictures)
