@@ -12,7 +12,7 @@ from typing import Unpack
 
 import click
 
-from compbench.api.executor import RunResult, SweepOptions
+from compbench.api.executor import ExecutorSettings, RunResult, SweepOptions
 from compbench.cli import output
 from compbench.cli.names import names
 from compbench.cli.options import RunOptions, list_option, rebuild_board, run_options, run_requests
@@ -123,6 +123,8 @@ def sweep(
     home = Home.of_user()
     with run_facts(home) as facts, collector_paused():
         requested = _requested(grids, facts, options)
+        if _has_other_devices(settings, options["device"]):
+            requested = [one._replace(elsewhere=True) for one in requested]
         if executor == "local":
             requested = _with_packages(requested, tasks, home.data)
         listing = listing_of(requested)
@@ -167,6 +169,12 @@ def _here(grids: Sequence[Grid], executor: str, options: RunOptions) -> list[Gri
         raise CompbenchError(f"every grid needs a GPU ({left}), and there is none here.")
     click.echo(f"compbench: no GPU here, so tasks that need one at --preset {options['preset']} are left out: {left}.", err=True)
     return rest
+
+
+def _has_other_devices(settings: ExecutorSettings, device: str) -> bool:
+    """Whether `--device auto` means a GPU where the executor runs and a CPU here, or the reverse."""
+    gpus = getattr(settings, "gpus", None)
+    return gpus is not None and device == "auto" and bool(gpus) != bool(cards_of(device))
 
 
 def _requested(grids: Sequence[Grid], facts: RunFacts, options: RunOptions) -> list[RequestedRun]:

@@ -17,10 +17,17 @@ from compbench.system.home import Home
 
 
 class RequestedRun(NamedTuple):
-    """A requested run; with `any_device`, a run on any class of devices counts as this run."""
+    """A requested run.
+
+    Attributes:
+        request: the request.
+        any_device: a run on any class of devices counts as this run.
+        elsewhere: the run will have another class of devices than this machine's, so it is there only if `any_device`.
+    """
 
     request: RunRequest
     any_device: bool = False
+    elsewhere: bool = False
 
 
 class Known(NamedTuple):
@@ -58,12 +65,13 @@ def known(requested: Sequence[RequestedRun], listing: Listing, facts: RunFacts, 
         found = dict(zip(places, facts.identities(requests, elsewhere=elsewhere, pass_over=not every), strict=True))
     except Ended as end:
         raise CompbenchError(end.reason) from end
-    return [_known(one.request, paths[place], found.get(place, [])) for place, one in enumerate(requested)]
+    return [_known(one, paths[place], found.get(place, [])) for place, one in enumerate(requested)]
 
 
-def _known(request: RunRequest, paths: Sequence[Path], ways: Sequence[Sequence[str]]) -> Known:
+def _known(requested: RequestedRun, paths: Sequence[Path], ways: Sequence[Sequence[str]]) -> Known:
     """The finished record of a run: from this device if there is one, else from another."""
-    for identities in ways:
+    request = requested.request
+    for identities in ways if requested.any_device or not requested.elsewhere else ():
         record = finished_among(paths, identities)
         from_file = bool(record and record.plugin.version == "file")  # only a record of an installed method can be submitted
         if record is not None and (record.curve or not request.curve) and (request.plugins or not from_file):

@@ -303,6 +303,28 @@ def test_a_grid_of_any_device_asks_for_no_run_that_is_there_from_another_one(cli
     assert cli(*words, "--dry-run").output.splitlines()[-1].startswith("0 of 1 runs are there; 1 missing")
 
 
+def test_a_run_of_this_machine_counts_for_a_cluster_only_if_its_jobs_have_the_same_kind_of_device(
+    cli, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    asked = RunRequest(method="mono", task="gmm-id", preset="smoke", home=str(tmp_path / "elsewhere"))
+    (tmp_path / "folder").mkdir()
+    there = Resolver(tmp_path / "folder").spec(asked, "cpu")
+    Store(tmp_path / "records").write(record(more={"spec": there, "identity": there.identity}))
+    words = ("sweep", "--method", "mono", "--task", "gmm-id", "--preset", "smoke", "--executor", "slurm", "--dry-run")
+
+    def number_there(*more: str) -> str:
+        return cli(*words, *more).output.splitlines()[-1].split()[0]
+
+    assert number_there() == "1"
+    assert number_there("--executor-set", "gpus=1") == "0"
+    assert number_there("--executor-set", "gpus=1", "--device", "cpu") == "1"
+    path = tmp_path / "mine.toml"
+    path.write_text('[[smoke]]\nmethods = "mono"\ntasks = "gmm-id"\nseeds = "0"\nany_device = true\n')
+    grid = ("sweep", "--file", str(path), "--preset", "smoke", "--executor", "slurm", "--executor-set", "gpus=1", "--dry-run")
+    assert cli(*grid).output.splitlines()[-1].split()[0] == "1"
+
+
 def test_a_rerun_of_a_finished_sweep_asks_no_executor_and_starts_no_run(cli, tmp_path: Path, monkeypatch) -> None:
     asked = [
         RunRequest(method="mono", task="gmm-id", preset="smoke", device="cpu", seed=seed, home=str(tmp_path)) for seed in (0, 1)
