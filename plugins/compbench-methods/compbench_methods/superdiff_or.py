@@ -1,15 +1,19 @@
 """Independent experts, one per silo, weighted by their own density of the sample: no router is trained or sent.
 
-    S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + log n_a)
+    S = sum_k w_k sum_a kappa_ak s_a(x_t, c_k),    kappa_.k = softmax(T log p_a(x_t | c_k) + log n_a(c_k))
 
 This is SuperDiff's OR (Skreta et al. 2024, arXiv 2412.17762) over the experts of DDM, for every part of the composition around
-NULL.  The experts' log densities are tracked along each sample's path.  A silo reports which values it has, and its expert is
-used only for those; the number of examples of each value, by which ddm routes, is not used.  Version 1 did not count, in the
-tracked densities, the movement that puts given entries back on their path; samples without given entries are the same.
+NULL.  The experts' log densities are tracked along each sample's path.  n_a(c_k) is how many of a silo's examples have c_k, which
+silos report and ddm routes by.  With it, and T = 1, each part is the mixture of the silos' data, and an expert is not used for a
+value that its silo never saw.
+
+Version 1 did not count, in the tracked densities, the movement that puts given entries back on their path.  Version 2 took n_a,
+the size of the silo, for each value that the silo has, so a silo with a few examples of a digit had as large a share of it as one
+with thousands: silos of coloured MNIST with fewer than 30 examples of a digit have 0.07 of its data and had 0.35 of its prior.
 
 Theirs: models of whole samples are mixed, and every model has a share.
-Ours: experts are mixed separately in each part of the composition, and an expert has no share where its silo never saw the value
-(`ask_strangers=True`: it has one).
+Ours: experts are mixed separately in each part of the composition, and an expert has the share of its silo's examples, none where
+its silo never saw the value (`ask_strangers=True`: the share of its silo's size, whatever the value).
 Why: no silo saw held-out combinations, so these have to be composed; an untrained embedding has no meaning.
 
 Figures: this project has no copy of the paper, so none of its figures of OR is reproduced.  For two silos of Gaussians with
@@ -21,41 +25,72 @@ parameters of `factored`, with ten 10.0 times.  A silo cannot see the data of ot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from compbench import Context, Method, Problem, Request, hookimpl
+from compbench.api.factors import NULL
 from compbench.flow.experts import Experts
 from compbench.flow.local_experts import LocalExperts, LocalSettings, fit_facts, made_of_experts
 from compbench.flow.mixture import Mixture, composition
 from compbench.flow.path import LinearPath
 from compbench.flow.score_models import VELOCITY_EDGE, on_device
-from compbench.flow.silos import evaluations_of_experts, known_values, network
+from compbench.flow.silos import evaluations_of_experts, network
 from compbench.flow.smc import given, schedule
 from compbench.flow.solver import Known
-from compbench.flow.superposed_silos import SiloPrior, expert_scores, follow_either
+from compbench.flow.superposed_silos import expert_scores, follow_either
 from compbench.flow.swarms import levels
+from compbench.flow.transfer import numbers
 
 
 class Settings(LocalSettings):
-    temperature: float = Field(1.0, ge=0, le=1e6, description="T; 1 is the silos' mixture, 0 weights by the silos' sizes only")
-    ask_strangers: bool = Field(False, description="also use a silo's expert for a value that it never saw")
+    temperature: float = Field(1.0, ge=0, le=1e6, description="T; 1 is the silos' mixture, 0 weights by the silos' counts only")
+    ask_strangers: bool = Field(False, description="weight by the silos' sizes, also for a value that a silo never saw")
+
+
+class LabelPrior(nn.Module):
+    """log n_a(c), up to a constant per condition, from the silos' counts of single values.
+
+        n_a(c) = n_a prod_f n_a(c_f) / n_a
+
+    This is the silo's number of examples with the value if c names one factor, n_a if it is NULL, and what independent factors
+    would give if c names several.  It is minus infinity where a silo lacks a value; if all silos do, it is log n_a.
+
+    Args:
+        counts: examples of each value of each factor, (n, sum of sizes).
+        sizes: number of values of each factor.
+    """
+
+    def __init__(self, counts: Tensor, sizes: Sequence[int]) -> None:
+        super().__init__()
+        total = counts[:, : sizes[0]].sum(1, keepdim=True).double()
+        self.shares: Tensor
+        self.within: Tensor
+        self.register_buffer("shares", (total / total.sum()).log().float()[:, 0])  # (n,)
+        self.register_buffer("within", (counts.double() / total.clamp(min=1)).log().float())  # (n, sum of sizes)
+        self.offsets = [sum(sizes[:k]) for k in range(len(sizes))]
+
+    def forward(self, conditions: Tensor) -> Tensor:
+        """(K, B, F) -> (n, K, B)."""
+        places = conditions.clamp(min=0) + numbers(tuple(self.offsets), conditions.device, torch.long)
+        found = torch.where(conditions == NULL, 0.0, self.within[:, places]).sum(-1)  # (n, K, B)
+        return self.shares[:, None, None] + torch.where(found.isfinite().any(0), found, 0.0)
 
 
 def superposed(settings: Settings, problem: Problem, trained: LocalExperts) -> Mixture:
-    """Experts trained on their own silo only, as in DDM, and the values that each of them saw."""
-    sizes = torch.tensor(problem.federation.sizes)
-    prior = SiloPrior(sizes, known_values(trained.counts, problem.space.sizes).cpu()).to(trained.counts.device)
+    """Experts trained on their own silo only, as in DDM, and how often each of them saw each value."""
+    prior = LabelPrior(trained.counts, problem.space.sizes)
     return Mixture(trained.experts, prior, sample_steps=problem.budget.sample_steps)
 
 
 def build(settings: Settings, problem: Problem) -> Mixture:
     """The untrained experts and a prior of the right shape, for stored weights to be loaded into."""
     net, silos, sizes = network(settings, problem), len(problem.federation), problem.space.sizes
-    prior = SiloPrior(torch.ones(silos), torch.ones(silos, len(sizes), max(sizes), dtype=torch.bool))
+    prior = LabelPrior(torch.ones(silos, sum(sizes)), sizes)
     return Mixture(Experts(net, [net.state_dict()] * silos), prior, sample_steps=problem.budget.sample_steps)
 
 
@@ -106,6 +141,6 @@ def compbench_methods() -> tuple[Method, ...]:
             parts=parts,
             pools_silos=False,
             needs=("silos",),
-            version=2,
+            version=3,
         ),
     )

@@ -48,3 +48,19 @@ def test_a_kept_fit_of_another_method_samples_like_ones_own_bit_for_bit(name: st
     assert torch.equal(draw(method, made, asked), draw(method, own, asked))
     built = method.build(settings, whole)
     built.load_state_dict(made.state_dict())
+
+
+def test_an_expert_has_the_share_of_its_silos_examples_with_the_value() -> None:
+    """Of silo 0's 30 examples one has value 1 of the first factor; of silo 1's 10 none has value 0 of the second."""
+    prior = superdiff_or.LabelPrior(torch.tensor([[29.0, 1, 15, 15, 0], [5.0, 5, 0, 10, 0]]), (2, 3))
+
+    def shares(*condition: int) -> list[float]:
+        found = prior(torch.tensor(condition)[None, None])[:, 0, 0]  # (n,)
+        return found.softmax(0).tolist()
+
+    assert shares(-1, -1) == pytest.approx([30 / 40, 10 / 40])
+    assert shares(0, -1) == pytest.approx([29 / 34, 5 / 34])
+    assert shares(1, -1) == pytest.approx([1 / 6, 5 / 6])
+    assert shares(-1, 0) == [1.0, 0.0]
+    assert shares(1, 1) == pytest.approx([1 * 15 / 30 / (15 / 30 + 5 * 10 / 10), 5 / (15 / 30 + 5)])
+    assert shares(-1, 2) == pytest.approx([30 / 40, 10 / 40])  # no silo has it
