@@ -1,4 +1,4 @@
-"""Codes of ordered factors: bump, ramp, one-hot, positional and circle.  The method chooses the code, not the task.
+"""Codes of factors: bump, ramp, one-hot, positional and circle.  The method chooses the code, not the task.
 
     bump        exp(-(i - v)^2 / (2 w^2)), i = 0 ... n - 1     a population code
     ramp        v / (n - 1)                                    the number itself
@@ -6,9 +6,10 @@
     positional  sin and cos of pi 2^j v / n, j = 0 ... J - 1
     circle      cos and sin of 2 pi v / n                      for periodic factors
 
-`auto` is the circle for a factor that the task declares periodic, and the bump for every other factor, as in the paper.
-Forced rendering, section 2 and appendix.  An open factor has the zero vector as its code, except with the ramp, where 0 is a
-value and an open factor has code -1.
+`auto` is the circle for a factor that the task declares periodic, and the bump for every other factor, as in the paper, whose
+factors are places.  With `encoding_of` it is one-hot for a factor whose values have names (shapes, letters): names have no order,
+so neighbours in their list must not share a code.  Forced rendering, section 2 and appendix.  An open factor has the zero vector
+as its code, except with the ramp, where 0 is a value and an open factor has code -1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from compbench.api.factors import NULL
+from compbench.api.factors import NULL, Factor
 from compbench.api.interfaces import MethodSettings
 
 Kind = Literal["bump", "ramp", "one-hot", "positional", "circle"]
@@ -38,6 +39,16 @@ class CodeSettings(MethodSettings):
     )
     code_width: float = Field(1.0, gt=0, le=64, description="standard deviation of the bump code, in values")
     num_frequencies: int = Field(4, ge=1, le=16, description="pairs of sine and cosine of the positional code")
+
+
+class FactorCodeSettings(CodeSettings):
+    """Settings of a method that encodes both numbers and names."""
+
+    encoding: Choice = Field(
+        "auto",
+        description="code of each factor: bump, ramp, one-hot, positional or circle; "
+        "auto is one-hot for values with names, the circle for a periodic factor and the bump for others",
+    )
 
 
 class Encoding(nn.Module):
@@ -107,3 +118,17 @@ def _kind(settings: CodeSettings, closed: bool) -> Kind:
     if settings.encoding != "auto":
         return settings.encoding
     return "circle" if closed else "bump"
+
+
+def encoding_of(factors: Sequence[Factor], settings: FactorCodeSettings, numbers: Kind = "bump") -> Encoding:
+    """The encoding of a task's factors; `auto` depends on whether their values have names.
+
+    Args:
+        factors: the factors.
+        settings: which code.
+        numbers: the code that `auto` has for values that are only numbered.
+    """
+    found = Encoding([factor.size for factor in factors], settings, [factor.periodic for factor in factors])
+    if settings.encoding == "auto":
+        found.kinds = tuple("one-hot" if factor.values else "circle" if factor.periodic else numbers for factor in factors)
+    return found

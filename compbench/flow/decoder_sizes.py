@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from compbench.flow.codes import CodeSettings, Encoding
+from compbench.flow.codes import FactorCodeSettings, Kind, encoding_of
 from compbench.flow.decoders import (
     CNNDecoder,
     ConditionDecoder,
@@ -28,7 +28,6 @@ from compbench.flow.decoders import (
     PixelDecoder,
     RateSettings,
     TransformerDecoder,
-    condition_decoder,
     decoder_method,
     regress,
 )
@@ -45,7 +44,7 @@ COST = 3.0
 """Largest ratio of a decoder's products to those of the shared network; with it a fit at `standard` ends within half an hour."""
 
 
-class SizeSettings(CodeSettings):
+class SizeSettings(FactorCodeSettings):
     """A decoder's code and width."""
 
     width_factor: Annotated[float, Field(gt=0, le=64)] | Literal["auto"] = Field(
@@ -59,7 +58,9 @@ Make = Callable[[int], Decoder]
 """width -> (inputs E, shape (C, H, W)) -> module from codes (B, E) to images; the wider, the more parameters."""
 
 
-def decoder_width(problem: Problem, settings: SizeSettings, make: Make, *, protocol: int, step: int = 4) -> int:
+def decoder_width(
+    problem: Problem, settings: SizeSettings, make: Make, *, protocol: int, step: int = 4, numbers: Kind = "bump"
+) -> int:
     """The width of a decoder on a task, by its settings.
 
     Args:
@@ -68,17 +69,18 @@ def decoder_width(problem: Problem, settings: SizeSettings, make: Make, *, proto
         make: the decoder.
         protocol: the paper's width divided by the budget's.
         step: step of the tried widths.
+        numbers: the code of numbered values.
 
     Raises:
         Refused: the task's samples are not images.
     """
-    if settings.width_factor != "auto":
-        return max(step, round(settings.width_factor * problem.budget.width / step) * step)
     if problem.event.kind != "image":
         raise Refused(f"a decoder makes images, this task asks for {problem.event.kind}s.")
+    if settings.width_factor != "auto":
+        return max(step, round(settings.width_factor * problem.budget.width / step) * step)
     if problem.deterministic:
         return protocol * problem.budget.width
-    inputs, shape = Encoding(problem.space.sizes, settings, problem.space.periodic).num_outputs, problem.event.shape
+    inputs, shape = encoding_of(problem.space.factors, settings, numbers).num_outputs, problem.event.shape
 
     def build(width: int) -> nn.Module:
         return make(width)(inputs, shape)
@@ -171,6 +173,7 @@ def sized_decoder_method(
     protocol: int,
     version: int,
     step: Callable[[Own], int] = lambda settings: 4,
+    numbers: Kind = "bump",
 ) -> Method:
     """A method that regresses images on conditions, of the shared network's size.
 
@@ -181,13 +184,15 @@ def sized_decoder_method(
         protocol: the paper's width divided by the budget's.
         step: settings -> step of the tried widths.
         version: goes up when the method's results change.
+        numbers: the code that `auto` has for numbered values.
     """
 
     def width_of(own: Own, problem: Problem) -> int:
-        return decoder_width(problem, own, maker(own), protocol=protocol, step=step(own))
+        return decoder_width(problem, own, maker(own), protocol=protocol, step=step(own), numbers=numbers)
 
     def build(own: Own, problem: Problem) -> ConditionDecoder:
-        return condition_decoder(problem, own, maker(own)(width_of(own, problem)))
+        make, encoding = maker(own)(width_of(own, problem)), encoding_of(problem.space.factors, own, numbers)
+        return ConditionDecoder(encoding, make(encoding.num_outputs, problem.event.shape))
 
     def fit(own: Own, problem: Problem, ctx: Context) -> nn.Module:
         net, factor = build(own, problem), own.rate_factor if isinstance(own, RateSettings) else 1.0

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from compbench.api.factors import NULL
-from compbench.flow.codes import CodeSettings, Encoding
+from compbench.api.factors import NULL, Factor
+from compbench.flow.codes import CodeSettings, Encoding, FactorCodeSettings, encoding_of
 
 KINDS = ("bump", "ramp", "one-hot", "positional", "circle")
 
@@ -29,6 +29,23 @@ def test_by_default_a_periodic_factor_is_a_circle_and_any_other_a_bump() -> None
     assert torch.equal(mixed(torch.tensor([[3, 2]]))[0, :7], encoding("bump")(torch.tensor([[3, 0]]))[0, :7])
     assert mixed(torch.tensor([[3, 2]]))[0, 7:].tolist() == pytest.approx([0, 1], abs=1e-6)
     assert Encoding((8,), CodeSettings(encoding="bump"), (True,)).num_outputs == 8  # what is asked for is what is used
+
+
+def test_names_are_one_hot_where_factors_are_encoded_by_what_they_are() -> None:
+    factors = [Factor("place", 7), Factor("angle", 8, periodic=True), Factor("letter", 3, ("a", "b", "c"))]
+    mixed = encoding_of(factors, FactorCodeSettings())
+    assert mixed.num_outputs == 7 + 2 + 3
+    code = mixed(torch.tensor([[3, 2, 1]]))[0]
+    assert torch.equal(code[:7], encoding("bump")(torch.tensor([[3, 0]]))[0, :7])
+    assert code[7:9].tolist() == pytest.approx([0, 1], abs=1e-6)
+    assert code[9:].tolist() == [0, 1, 0]
+    asked = encoding_of(factors, FactorCodeSettings(encoding="bump"))  # what is asked for is what is used
+    assert asked.kinds == ("bump",) * 3
+
+
+def test_a_method_may_have_another_code_for_numbers() -> None:
+    factors = [Factor("place", 7), Factor("letter", 3, ("a", "b", "c"))]
+    assert encoding_of(factors, FactorCodeSettings(), "positional").kinds == ("positional", "one-hot")
 
 
 @pytest.mark.parametrize("kind", KINDS)

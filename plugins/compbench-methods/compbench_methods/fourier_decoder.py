@@ -10,6 +10,13 @@ Ours: deterministic tasks have the budget's width; others have the largest width
 of the velocity networks.
 Why: the budget's width learns all seen examples, and a wider network would cost too much, as each weight is used at every pixel.
 
+Theirs: there are 256 waves, whose scale is chosen for each kind of picture.
+Ours: there are 64 waves of scale 4.
+Why: pictures have 16 to 64 pixels a side.
+
+The condition's numbers have sines and cosines of pi 2^j v / n as their code, and values with names are one-hot, since names have
+no order.  Up to version 2 they had the same waves as numbers.
+
 Figures: this project has no copy of the paper, so none of its figures is reproduced.
 
 Size: one function of the condition and the position serves all pixels, and each of its weights is used at every pixel.  Equal
@@ -30,7 +37,11 @@ from compbench.flow.fourier import FourierDecoder
 
 
 class Settings(RateSettings, SizeSettings):
-    encoding: Choice = Field("positional", description="code of each factor; positional is sin and cos of pi 2^j v / n")
+    encoding: Choice = Field(
+        "auto",
+        description="code of each factor: bump, ramp, one-hot, positional or circle; auto is one-hot for values with names, the "
+        "circle for a periodic factor and sin and cos of pi 2^j v / n for others",
+    )
     depth: int = Field(2, ge=1, le=16, description="hidden layers after the first")
     num_waves: int = Field(64, ge=1, le=4096, description="number of random waves over the image, each with a cosine and a sine")
     scale: float = Field(4.0, gt=0, le=100, description="standard deviation of the waves' frequencies, in cycles over the image")
@@ -45,4 +56,4 @@ def maker(settings: Settings) -> Make:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (sized_decoder_method("fourier-decoder", Settings, maker, protocol=1, version=2),)
+    return (sized_decoder_method("fourier-decoder", Settings, maker, protocol=1, version=3, numbers="positional"),)

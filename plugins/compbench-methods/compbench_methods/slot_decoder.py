@@ -24,11 +24,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from compbench import Method, Problem, Refused, hookimpl
-from compbench.flow.codes import CodeSettings, Encoding
+from compbench.flow.codes import Encoding, FactorCodeSettings, encoding_of
 from compbench.flow.decoders import CNNDecoder, decoder_method
 
 
-class Settings(CodeSettings):
+class Settings(FactorCodeSettings):
     num_hidden: int = Field(2, ge=2, le=16, description="layers between stem and output; the first two double the size")
 
 
@@ -75,7 +75,7 @@ def slots_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
 def build(settings: Settings, problem: Problem) -> SlotDecoder:
     """The untrained network, of the budget's width."""
     slots = slots_of(problem)
-    encoding = Encoding([problem.space.sizes[k] for k in slots[0]], settings)
+    encoding = encoding_of([problem.space.factors[k] for k in slots[0]], settings)
     channels, *side = problem.event.shape
     decoder = CNNDecoder(
         encoding.num_outputs, (channels + 1, *side), channels=problem.budget.width, num_hidden=settings.num_hidden
@@ -85,4 +85,4 @@ def build(settings: Settings, problem: Problem) -> SlotDecoder:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (decoder_method("slot-decoder", Settings, build, needs=("objects",)),)
+    return (decoder_method("slot-decoder", Settings, build, needs=("objects",), version=2),)

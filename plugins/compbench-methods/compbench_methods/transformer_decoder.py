@@ -1,10 +1,15 @@
 """Regression by self-attention over patches, each of which gets the code of the condition.  Forced rendering, section 2.
 
 Theirs: there is one token per pixel, and pictures have one bump.
-Ours: a token has 4 x 4 pixels, or 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's
-width.  Elsewhere the network has as many parameters as the velocity networks (on 64 x 64 pixels, at twice their FLOPs), or as
-many as 3 times the FLOPs of those networks allow (0.4 of their parameters on 28 x 28).
+Ours: a token has 4 x 4 pixels, or 8 x 8 on images of more than 32 pixels.  On deterministic tasks the blocks have the paper's 128
+channels, and 512 units in their MLPs instead of 2,048.  Elsewhere the network has as many parameters as the velocity networks (on
+64 x 64 pixels, at twice their FLOPs), or as many as 3 times the FLOPs of those networks allow (0.4 of their parameters on 28 x
+28).
 Why: competing networks should have equal size, as far as the cost of their steps allows.
+
+Theirs: the factors are places, and their code is the bump.
+Ours: numbers have the bump, and values with names, as letters and shapes, are one-hot.
+Why: names have no order.  Up to version 3 they had the bump, too, so neighbours in a list shared a code.
 
 Size: on bumps the decoder has the paper's width in its blocks but a token for 4 x 4 pixels, and 0.05 of the parameters of
 `factored`.  Version 2 had the budget's width on all tasks: 0.06 of them on Shapes3D and dSprites.
@@ -51,4 +56,4 @@ def step_of(settings: Settings) -> int:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    return (sized_decoder_method("transformer-decoder", Settings, maker, protocol=2, version=3, step=step_of),)
+    return (sized_decoder_method("transformer-decoder", Settings, maker, protocol=2, version=4, step=step_of),)
