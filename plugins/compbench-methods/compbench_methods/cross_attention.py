@@ -3,14 +3,15 @@
     h <- h + A(LN h, tokens(c)) in place of mono's h <- h + (gamma(c) * h + beta(c))
 
 Conditioning as in latent diffusion (Rombach et al. 2022, section 3.3), on factors instead of words.  On images such a layer
-follows each residual block of the UNet at all resolutions, as in latent diffusion.  Version 1 had one layer, in the middle.  On
+follows each residual block of the UNet at all resolutions.  Version 1 had one layer, in the middle.  On
 vectors and trajectories the layer is in the middle, where the condition enters `mono` and `factored`.  The width of the layers'
 MLPs gives the network as many parameters as mono; on images attention takes nearly all of them, and the MLP in the middle has 8
 units.
 
-Theirs: each layer also has self-attention of positions.
-Ours: layers have no self-attention.
-Why: networks should differ only in their conditioning.
+Theirs: one resolution has no attention, each layer also has self-attention of positions, and its MLP is four times as wide as the
+maps, with gates.
+Ours: all resolutions have layers, without self-attention, and their MLPs have a few units.
+Why: networks should differ only in their conditioning, and have as many parameters as mono.
 
 Figures: this project has no copy of the paper, so none of its figures is reproduced.
 """

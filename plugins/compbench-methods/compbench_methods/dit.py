@@ -19,6 +19,10 @@ Theirs: AdamW has no weight decay, and a rate of 1e-4 without warm-up.
 Ours: the decay is 0.01, and the rate is the budget's: on Shapes3D at `standard` 2e-3, after a warm-up of 100 steps, and a cosine.
 Why: all networks of a task have one optimiser, one rate and one number of steps.
 
+Theirs: a tenth of the labels are left out in training, for guidance, and the moving average has 0.9999.
+Ours: every condition is whole, and the moving average is the budget's.
+Why: samples are not guided, and a fit of some thousand steps would be at its start still.
+
 Figures: this project has no copy of the paper, so none of its figures is reproduced.
 """
 

@@ -11,9 +11,11 @@ exact scores the remaining error comes from the steps, the particles and the cli
 Up to version 3, fkc also summed its members' scores in bf16 if the networks ran in bf16.  It had the authors' defaults on all
 vectors, so on blobs-iid and blobs-noniid a velocity network's score, divided by sigma = 0, weighted the last step.
 
-Theirs: the weights' rate is clipped.
-Ours: it is clipped with noise networks and exact scores; with velocity networks the weights are tempered.
-Why: a bound chosen for the plane would dominate the weights of images and trajectories.
+Theirs: in the plane the weights' rate is clipped; on images it is not.  Particles are resampled at every step.
+Ours: with noise networks and exact scores it is the same.  With velocity networks nothing is clipped, but each step's weights are
+tempered so that half of a swarm's particles stay effective, particles are resampled where fewer are, and the last step is not
+weighted.
+Why: the rate grows with the dimension, so without tempering one particle would get all the weight at almost every step.
 
 Size: on vectors with a base the score network is the paper's (appendix F): four hidden layers, here of the budget's width.  So it
 has 0.14 of the parameters of `factored` in the plane and 0.09 to 0.15 on constraints.

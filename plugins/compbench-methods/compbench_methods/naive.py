@@ -15,7 +15,7 @@ Ours: at `standard` there are 100 steps, and a width of 256 and 6,000 steps of t
 naive-ode takes Euler's steps of the flow.
 Why: `standard` is limited to half an hour on two cores; the flow has the error that theorem 2 computes.
 
-Theirs: the last step adds noise, too.
+Theirs: in the plane the last step adds noise, too; on images it adds none.
 Ours: it adds none with velocity networks; in the plane, with noise networks and oracles, it does.
 Why: the noise would remain in every entry of a sample.
 
