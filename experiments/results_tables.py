@@ -112,10 +112,10 @@ def tables() -> dict[str, Table]:
             tuple((Quantity(task, ACCURACY, ".2f"), Quantity(task, FD, ".1f"), Quantity(task, SEEN, ".2f")) for task in shapes),
         ),
         "drawings": Table(
-            ("half of role x tone: held out, FD, FWD", "three quarters", "role x person"),
+            ("a quarter of role x tone: held out, FD, FWD", "half", "three quarters", "role x person"),
             tuple(
                 (Quantity(task, ACCURACY, ".2f"), Quantity(task, FD_IMAGENET, ".1f"), Quantity(task, FWD, ".1f"))
-                for task in ("emoji-medium", "emoji-heavy", "emoji-person")
+                for task in ("emoji-light", "emoji-medium", "emoji-heavy", "emoji-person")
             ),
         ),
         "plane": Table(
