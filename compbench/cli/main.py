@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -89,6 +90,15 @@ class Commands(MutableMapping[str, click.Command]):
 
 class Verbs(click.Group):
     """Shows a `CompbenchError` as one line and exits with 2; anything else is our bug and keeps its traceback."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except KeyboardInterrupt:  # click would print "Aborted!" and exit with 1
+            click.echo("compbench: stopped.", err=True)
+            sys.exit(130)
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -108,6 +108,18 @@ def test_a_signal_that_interrupts_the_making_of_a_class_is_one_line_too(
     assert capsys.readouterr().err == "compbench: stopped.\n"
 
 
+def test_a_signal_while_the_command_line_is_parsed_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(start.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("click.Group.parse_args", interrupted)
+    assert start._status() == 130
+    assert capsys.readouterr().err == "compbench: stopped.\n"
+
+
 def test_few_descriptors_are_one_line(tmp_path: Path) -> None:
     script = (
         "import os, resource, sys\nfrom unittest import mock\nfrom compbench.cli import main, start\n"
