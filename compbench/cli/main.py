@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -88,6 +88,12 @@ class Commands(MutableMapping[str, click.Command]):
         del self._found[name]
 
 
+def _end_stopped() -> NoReturn:
+    """End as Ctrl-C does everywhere; click would print "Aborted!" and exit with 1."""
+    click.echo("compbench: stopped.", err=True)
+    sys.exit(130)
+
+
 class Verbs(click.Group):
     """Shows a `CompbenchError` as one line and exits with 2; anything else is our bug and keeps its traceback."""
 
@@ -96,9 +102,8 @@ class Verbs(click.Group):
     ) -> click.Context:
         try:
             return super().make_context(info_name, args, parent, **extra)
-        except KeyboardInterrupt:  # click would print "Aborted!" and exit with 1
-            click.echo("compbench: stopped.", err=True)
-            sys.exit(130)
+        except KeyboardInterrupt:
+            _end_stopped()
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -116,8 +121,7 @@ class Verbs(click.Group):
             click.echo(f"compbench: {error}", err=True)
             ctx.exit(2)
         except KeyboardInterrupt:
-            click.echo("compbench: stopped.", err=True)
-            ctx.exit(130)
+            _end_stopped()
         except BrokenPipeError:  # the reader of our output closed its end of the pipe
             ctx.exit(0)
 
