@@ -165,7 +165,7 @@ def front_page(known: Known, families: Sequence[str], asides: Collection[str]) -
     versions = f"{older} of {len(entries)} rows have an older version of their method; the tables say which. " if older else ""
     about = (
         f"This page has the findings of the published runs at `{known.view.preset}`. A method *may be best* unless another one "
-        f"is shown to be better. {versions}Tables, seeds and samples of each family of tasks: {pages}{beyond}. "
+        f"is shown to be better. {versions}Tables, seeds and samples of each family: {pages}{beyond}. "
         "[How to read a board](boards.md) explains the terms, and [investigations](investigations/index.md) "
         "answer single questions."
     )

@@ -73,7 +73,7 @@ def sentences(known: Known) -> list[tuple[str, tuple[str, ...]]]:
 
 def asked_outright(known: Known) -> str:
     """What may be best on Shapes3D, and on drawings by artists, for each held-out share of the pairs."""
-    held_out = {"On Shapes3D pairs of shape and hue": SHAPES, "On emoji, which artists drew, pairs of role and skin tone": EMOJI}
+    held_out = {"On Shapes3D pairs of shape and hue": SHAPES, "On emoji, pairs of role and skin tone": EMOJI}
     said = []
     for pairs, tasks in held_out.items():
         found = {part: answer for part, task in tasks.items() if (answer := known.answer(task)) and answer.best}
@@ -134,7 +134,7 @@ def not_learnt(known: Known) -> str:
     said = listed([f"{code(task)} ({percent(part)})" for task, part in sorted(poor.items())])
     return (
         f"No ranked method that is trained has {percent(LEARNT)} of real data's score on seen combinations of {said}, where the "
-        "best is in brackets. These tasks rank learning, not composing."
+        "best is in brackets. They rank learning, not composing."
     )
 
 
@@ -195,9 +195,8 @@ def particles(known: Known) -> str:
     if not near or not far:
         return f"{said}."
     return (
-        f"{said}, and with learnt ones on {share_of(near, nearer)} among the "
-        f"sources ({settled(near, ahead=True)}) and {share_of(far, nearer)} far from them ({settled(far, ahead=True)}; "
-        f"`naive-sde` is significantly nearer on {settled(far, ahead=False)})."
+        f"{said}, and with learnt ones on {share_of(near, nearer)} among the sources and {share_of(far, nearer)} far from them "
+        f"({settled(learnt, ahead=True)} significantly, `naive-sde` on {settled(learnt, ahead=False)})."
     )
 
 
