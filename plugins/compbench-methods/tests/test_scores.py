@@ -19,7 +19,8 @@ from compbench.data.gaussians import gaussian
 from compbench.flow import score_models
 from compbench.flow.compose import Guidance
 from compbench.flow.expert_nets import source_rows
-from compbench.flow.path import LinearPath, velocity_to_score
+from compbench.flow.path import LinearPath, VariancePreservingPath, velocity_to_score
+from compbench.flow.swarms import levels
 from compbench.system.errors import CompbenchError, Refused
 from compbench.tasks.gaussian import make_task
 
@@ -130,7 +131,7 @@ def test_without_a_base_they_compose_around_null(name: str, experts: bool) -> No
         "fkc": 4 * 21,
         "rne": 4 * 20,
         "driftlite": 2 * 4 * 20,
-        "mcmc": 1 + 20 + 2 * 9 * 17,  # two evaluations a move, as the line has a point inside; no chain below sigma 0.1
+        "mcmc": 1 + 20 + 2 * 11 * 14,  # two evaluations a move, as the line has a point inside; no chain below sigma 0.3
     }
     assert found.evaluations(settings, problem) == 3 * calls.get(name, 21)
 
@@ -218,7 +219,7 @@ def test_driftlite_estimates_divergences_in_fp32_in_each_precision(shape: tuple[
 
 @pytest.mark.parametrize("name", [name for name in LEARNED if name != "mcmc"])
 def test_no_sampler_leaves_noise_in_what_a_velocity_network_answers(name: str) -> None:
-    """mcmc's chains stop at sigma 0.1, from where a step without noise leads to the data."""
+    """mcmc's chains stop at sigma 0.3, from where a step without noise leads to the data."""
     found = METHODS[name]
     x = found.sample(found.settings(**FEW.get(name, {})), OnePoint(), asked(500), context())
     assert (x - 0.5).abs().max() < 0.003
@@ -233,10 +234,39 @@ def test_chains_cost_what_fkc_costs_in_the_plane(name: str, kernel: str) -> None
     assert found.evaluations(found.settings(num_levels=40, num_inner=3, line_points=2), problem) <= 3 * (1 + 40 + 3 * 40)
 
 
+class AnswersOff:
+    """N(0, I) for every combination, as a noise network has it whose answer is off by 0.05, and its score by 0.05 / sigma."""
+
+    OFF = 0.05
+
+    def members(self, combinations):
+        return lambda x, alpha, sigma: (self.OFF / sigma - x).expand(len(combinations), *x.shape)
+
+    def composed(self, members):
+        return lambda x, alpha, sigma: (self.OFF / sigma - x, x.new_zeros(len(x)))
+
+    def log_densities(self, combinations):
+        return lambda x, alpha, sigma: (x * self.OFF / sigma - x**2 / 2).sum(1).double().expand(len(combinations), len(x))
+
+    def divergences(self, combinations):
+        return lambda x, alpha, sigma: x.new_full((len(combinations), len(x)), -float(x.shape[1]))
+
+
+@pytest.mark.parametrize(("smallest", "off"), [(0.1, 0.357), (0.3, 0.155)])
+def test_chains_end_where_a_networks_error_would_move_them_far(smallest: float, off: float) -> None:
+    """A chain settles at a mean of 0.05 / sigma, and the steps after the last one hardly move it."""
+    model = score_models.OracleModel(AnswersOff(), (0, 0), 50, Guidance(1.0, (True, True)))
+    last = min(level.sigma for level in levels(VariancePreservingPath(), 50, 1e-5) if level.sigma >= smallest)
+    assert off == pytest.approx(0.05 / last, abs=0.001)
+    x = mcmc.sample(mcmc.Settings(smallest_sigma=smallest), model, asked(2000), context())
+    assert x.mean().item() == pytest.approx(off, abs=0.04)
+    assert METHODS["mcmc"].settings().smallest_sigma == 0.3
+
+
 def test_learnt_scores_are_integrated_over_three_points_on_vectors_alone() -> None:
     path, edge = score_models.path_of(perturbed())
     plane, image = (mcmc.chains(mcmc.Settings(), mcmc.Place(planar, 100, path, edge)) for planar in (True, False))
-    assert (plane.num_levels, plane.num_inner, plane.line_points) == (100, 7, 3)
+    assert (plane.num_levels, plane.num_inner, plane.line_points) == (100, 8, 3)
     assert (image.num_levels, image.num_inner, image.line_points) == (40, 3, 2)
     oracle = mcmc.chains(mcmc.OracleSettings(), mcmc.Place(True, 100, path, edge))
     assert (oracle.num_levels, oracle.num_inner) == (100, 15)
