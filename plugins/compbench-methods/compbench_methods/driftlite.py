@@ -13,8 +13,8 @@ Theirs: which particles determine the coefficients is not known to us, since we 
 Ours: if all requests share one composition of a noise network's scores or of exact ones, the coefficients come from 256 pilot
 particles, which belong to no request.  With velocity networks all swarms of a part of the requests share coefficients, which
 their particles determine together.  If these are too few (20 independent points per coefficient; 27 requests of two factors
-with 4 particles each), there is no control, and the particles are only weighted.  On a CPU this is so for the last batch of
-requests for images with six factors: 32 of 480.
+with 4 particles each), there is no control, and the particles are only weighted.  On a CPU, the last batch of requests for
+images with six factors, 32 of 480, has no control.
 Why: coefficients that are fitted to few particles make weights even and correct little: on gmm-id with exact scores the sliced
 Wasserstein distance is 1.2 if each swarm of 4 has its own, and 0.10 if all share them.
 
