@@ -55,6 +55,7 @@ def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
         ("cfg", "weight", ("task",), 0, 20),
         ("coind", "weight", ("task",), 0, 20),
         ("superdiff", "guidance", ("task",), 1, 20),  # its `search=` narrows 0 to 1000
+        ("superdiff", "ridge", ("size",), 0.1, 1e6),
         ("cfg-plus", "strength", ("task",), 0, 1),
         ("fkc", "ess_floor", ("auto",), 0, 1),
         ("fkc", "resample_below", ("auto",), 0, 1),

@@ -18,13 +18,13 @@ If the densities of the members are equal, kappa is w_k / g, and the field is th
 Why: with F factors kappa gives each factor 1 / F of g.
 
 Theirs: there is no ridge.
-Ours: a ridge keeps kappa near w_k / g if scores agree or learnt densities are coarse.
+Ours: a ridge keeps kappa near w_k / g if scores agree or learnt densities are coarse; for samples of D numbers it is (D / 2)^2,
+and 0.01 with exact densities.
 Why: with a ridge of 0.01, samples of a briefly trained network are nearest to another combination (clause `learns` of `compbench
-check`).
-
-The ridge of 1 is too small on pictures: their scores are longer, so it holds kappa hardly at all.  On shapes3d-heavy 0.42 of the
-seen pairs are right, 0.55 with a ridge of 100, 0.85 with 1e4 and 0.95 with 1e6, where kappa is nearly constant (seed 0;
-`compbench run --method superdiff --task shapes3d-heavy --preset standard --precision bf16 --set ridge=1e4`).
+check`).  The effect of kappa on densities grows with D even if scores differ by the network's error alone, and the ridge is
+weighed against its square.  On shapes3d-heavy 0.42 of the seen pairs are right with a ridge of 1, 0.55 with 100, 0.85 with 1e4,
+0.95 with 1e6, and 0.96 with 'size', 3.8e7 (seed 0; `compbench run --method superdiff --task shapes3d-heavy --preset standard
+--precision bf16 --set ridge=1e4`).  The larger the ridge, the closer the method is to the fixed weights of `naive-sde`.
 
 Theirs: there are 1,000 steps.
 Ours: there are as many steps as the task has.
@@ -60,11 +60,12 @@ Guided = Annotated[float, Field(ge=0, le=1000)] | Literal["task"]
 """g; "task" is the sum of the weights that the task gives to all composed rows."""
 
 
+Ridge = Annotated[float, Field(gt=0, le=1e12)] | Literal["size"]
+"""In squared nats over squared time; "size" is (D / 2)^2 for samples of D numbers."""
+
+
 class Superposition(score_models.WeightSettings):
     guidance: Guided = Field("task", description="g around the unconditional model; 'task': the sum of w; 1: no guidance")
-    ridge: float = Field(
-        1.0, gt=0, le=1e6, description="pull of the mixing weights towards w / sum of w, in squared nats over squared time"
-    )
 
 
 class OracleSettings(Superposition):
@@ -72,7 +73,10 @@ class OracleSettings(Superposition):
 
 
 class Settings(Superposition, score_models.ModelSettings):
-    pass
+    ridge: Ridge = Field(
+        "size",
+        description="pull of the mixing weights towards w / sum of w, in squared nats over squared time; 'size': (D / 2)^2",
+    )
 
 
 def members_of(condition: Tensor, base: Sequence[int], weights: Sequence[float]) -> list[Weighted]:
@@ -106,6 +110,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
     """Euler-Maruyama's steps of the superposed score from each request's x0; given entries stay on their path and guide."""
     generator, steps = score_models.on_device(ctx.generator, request.x0.device), model.sample_steps
     weights = model.guidance.weights(settings.weight, notes=ctx.notes)
+    ridge = (request.x0[0].numel() / 2) ** 2 if settings.ridge == "size" else settings.ridge
     samples = torch.empty_like(request.x0)
     for part in score_models.compositions(model, request, ctx, compose=partial(members_of, weights=weights)):
         x0 = request.x0[part.rows]
@@ -123,7 +128,7 @@ def sample(settings: OracleSettings | Settings, model: nn.Module, request: Reque
             schedule(part.path, steps, part.edge),
             x0,
             generator,
-            ridge=settings.ridge,
+            ridge=ridge,
             last_noise=part.alike,
             keep=keep,
             led=None if part.known is None else partial(given, path=part.path, known=part.known.with_particles()),
@@ -138,9 +143,11 @@ def evaluations(settings: Superposition, problem: Problem) -> int:
 
 @hookimpl
 def compbench_methods() -> tuple[Method, ...]:
-    both = partial(Method, sample=sample, evaluations=evaluations, search={"guidance": "task,1:20"})
+    guided = {"guidance": "task,1:20"}
+    both = partial(Method, sample=sample, evaluations=evaluations, search=guided)
     learned = {"fit": score_models.fit, "build": score_models.build, "shared_fit": score_models.fit_facts}
+    sized = guided | {"ridge": "size,0.1:1e6:log"}
     return (
-        both(name="superdiff", settings=Settings, version=4, **learned),
+        both(name="superdiff", settings=Settings, version=5, search=sized, **learned),
         both(name="superdiff-oracle", settings=OracleSettings, fit=score_models.oracle_of, oracle=True, version=2),
     )

@@ -153,6 +153,12 @@ def test_superdiff_without_a_pull_to_equal_densities_is_the_product_of_the_other
     assert x.mean(0).tolist() == pytest.approx([6.0, 6.0, 2, 2, 2, 2], abs=0.2)
 
 
+def test_superdiff_s_ridge_grows_with_the_square_of_the_size() -> None:
+    model, condition = Wishes(1.0, (True,) * 6), torch.zeros(50, 6, dtype=torch.long)
+    assert torch.equal(superposed(model, condition), superposed(model, condition, ridge=9.0))
+    assert not torch.equal(superposed(model, condition), superposed(model, condition, ridge=8.0))
+
+
 @pytest.mark.parametrize("steps", seldom([20, 100, 1000], but=[20, 100]))
 @pytest.mark.parametrize("task", ["gauss2d-nonfact-id", "gauss2d-fact-ood"])
 def test_superdiff_oracle_ends_at_equal_densities(task: str, steps: int) -> None:
