@@ -83,6 +83,10 @@ class Checkpoints(Protocol):
         """Checkpoints of one part of the fit (a silo, a round), next to the others."""
         ...
 
+    def empty(self) -> None:
+        """Free the space of this checkpoint and of its parts, which a resumed fit does not need."""
+        ...
+
 
 class NoCheckpoints:
     """Checkpoints for probes and tests, which keep nothing."""
@@ -97,6 +101,9 @@ class NoCheckpoints:
 
     def part(self, name: str) -> NoCheckpoints:
         return self
+
+    def empty(self) -> None:
+        return None
 
 
 @dataclass

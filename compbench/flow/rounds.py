@@ -5,6 +5,9 @@
 FedAvg (McMahan et al. 2017) uses the silos' mean itself.  Samples come from the moving average of the server's networks, whose
 decay per round is d^K, for the budget's decay d per step and K steps per round.  This average spans as many steps as that of a
 network trained by one party, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
+
+Before each round the server saves its state, and then the checkpoints of the round before are emptied.  A resumed fit starts with
+the round at which it stopped, and keeps networks of two rounds at most, however many rounds there are.
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from pydantic import Field
 from torch import Generator, Tensor, nn
 
 from compbench.api.context import NoCheckpoints, Steps
+from compbench.api.federation import SiloMemory
 from compbench.flow.independence import decentralised_loss
 from compbench.flow.silos import DecentralisedSettings, Recipe
 from compbench.flow.train import Loss, ema_decay, learning_rate
 
 if TYPE_CHECKING:
     from compbench.api.context import Batch, Context
-    from compbench.api.federation import LentSilo, SiloMemory
+    from compbench.api.federation import Federation, LentSilo
     from compbench.api.interfaces import Budget, Problem
     from compbench.flow.nets import VelocityNet
 
@@ -39,8 +43,9 @@ Local = Callable[["VelocityNet", "LentSilo", dict[str, Tensor], "Budget", "Conte
 """(received network, silo, state received with it, the round's budget, context) -> state.  The function trains the network in
 place, and returns by name what the silo sends with the network and what it keeps; None for neither.  It carries no tensors."""
 
-TakeUp = Callable[[dict[str, Tensor], dict[str, Tensor]], dict[str, Tensor]]
-"""(the server's weights, the mean of the silos') -> the server's next weights."""
+TakeUp = Callable[[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]], dict[str, Tensor]]
+"""(the server's weights, the mean of the silos', what the rule keeps from round to round) -> the server's next weights.  What is
+kept is empty at first, and the rule changes it in place."""
 
 
 class RoundSettings(DecentralisedSettings):
@@ -57,7 +62,7 @@ class RoundSettings(DecentralisedSettings):
         return decentralised_loss(self.masking, self.ci_weight if self.local_ci else 0.0)
 
 
-def the_mean(before: dict[str, Tensor], mean: dict[str, Tensor]) -> dict[str, Tensor]:
+def the_mean(before: dict[str, Tensor], mean: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
     """FedAvg's rule: the silos' mean."""
     return mean
 
@@ -95,9 +100,10 @@ def rounds(
     net = cast("VelocityNet", make().to(ctx.device))
     federation, total = problem.federation, problem.budget.train_steps
     num_rounds, steps = min(num_rounds, total), steps or Steps(ctx.progress, len(federation) * total)
-    shares, extra = shares_of(problem, ctx), dict(beside or {})
-    averaged = {name: value.clone() for name, value in net.state_dict().items()}
-    for number in range(num_rounds):
+    shares, memory = shares_of(problem, ctx), memory or SiloMemory({})
+    server = Server(net, dict(beside or {}))
+    for number in range(server.resume(ctx, federation, memory, steps), num_rounds):
+        server.save(number, ctx, federation, memory)
         begin, end = number * total // num_rounds, (number + 1) * total // num_rounds
         rate = learning_rate(round(total * (number + 0.5) / num_rounds), problem.budget)
         budget = at_constant_rate(problem.budget, end - begin, rate)
@@ -116,15 +122,57 @@ def rounds(
             returned = local(trained, silo, received, budget, own)
             return {**trained.state_dict(), **(returned or {})}
 
-        sent = {**state, **extra}
+        sent = {**state, **server.beside}
         found = federation.run(work, ctx, like=sent, stage=f"round-{number}", send=sent, steps=steps, memory=memory)
         mean = average(found, shares)
-        extra = {name: mean.pop(name) for name in extra}
-        net.load_state_dict(take_up(state, mean))
+        server.beside = {name: mean.pop(name) for name in server.beside}
+        net.load_state_dict(take_up(state, mean, server.kept))
         decay = math.prod(ema_decay(step, problem.budget) for step in range(begin, end))
-        averaged = {name: smoothed(averaged[name], value, decay) for name, value in net.state_dict().items()}
-    net.load_state_dict(averaged)
+        server.averaged = {name: smoothed(server.averaged[name], value, decay) for name, value in net.state_dict().items()}
+    net.load_state_dict(server.averaged)
     return net.eval()
+
+
+class Server:
+    """What a server has between two rounds: the network, its moving average, what it sends beside it, and what its rule keeps."""
+
+    def __init__(self, net: VelocityNet, beside: dict[str, Tensor]) -> None:
+        self.net, self.beside = net, beside
+        self.averaged = {name: value.clone() for name, value in net.state_dict().items()}
+        self.kept: dict[str, Tensor] = {}
+
+    def save(self, number: int, ctx: Context, federation: Federation, memory: SiloMemory) -> None:
+        """Save the state before round `number`, also that of silos and generator; empty the checkpoints of the round before."""
+        groups = {"net": self.net.state_dict(), "averaged": self.averaged, "beside": self.beside, "kept": self.kept}
+        groups |= {f"silo {k}": memory.of(k) for k in range(len(federation)) if memory.like}
+        tensors = {f"{group}/{name}": value for group, state in groups.items() for name, value in state.items()}
+        tensors["generator"] = ctx.generator.get_state()
+        ctx.checkpoints.part("server").save(tensors, {"round": number, "ledger": federation.ledger()})
+        for account in federation.accounts:
+            ctx.checkpoints.part(f"round-{number - 1}-{account.name}").empty()
+
+    def resume(self, ctx: Context, federation: Federation, memory: SiloMemory, steps: Steps) -> int:
+        """The round at which the fit goes on, with the state before it; 0 if nothing has been saved."""
+        found = ctx.checkpoints.part("server").load()
+        if found is None:
+            return 0
+        tensors, facts = found
+        groups: dict[str, dict[str, Tensor]] = {}
+        ctx.generator.set_state(tensors.pop("generator"))
+        for name, value in tensors.items():
+            group, own = name.split("/", 1)
+            groups.setdefault(group, {})[own] = value.to(ctx.device)
+        self.net.load_state_dict(groups["net"])
+        self.averaged, self.kept = groups["averaged"], groups.get("kept", {})
+        self.beside = {name: groups["beside"][name] for name in self.beside}  # files sort their names
+        for k in range(len(federation)):
+            if memory.like:
+                memory.take(k, groups[f"silo {k}"])
+        before = sum(account.steps for account in federation.accounts)
+        if facts["round"]:
+            federation.restore(facts["ledger"])
+        steps.add(sum(account.steps for account in federation.accounts) - before)
+        return int(facts["round"])
 
 
 def smoothed(mean: Tensor, value: Tensor, decay: float) -> Tensor:

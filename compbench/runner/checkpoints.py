@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from compbench.store.loss_curves import LossCurves
 
 
-CURVES, TAKEN = "compbench.curves", "compbench.taken"
-"""Keys of the harness's own data in a checkpoint: the loss curves and the counts so far."""
+CURVES, TAKEN, EMPTIED = "compbench.curves", "compbench.taken", "compbench.emptied"
+"""Keys of the harness's own data in a checkpoint: the loss curves, the counts so far, and whether nothing else is left of it."""
 
 
 class FileCheckpoints:
@@ -45,13 +45,19 @@ class FileCheckpoints:
         self.resumed, self.earlier = False, Tally()
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Json]] | None:
-        """(tensors, facts) of the last checkpoint if the run resumes and has one.  Raises CompbenchError if it is damaged."""
+        """(tensors, facts) of the last checkpoint if the run resumes and has one that was not emptied.
+
+        Raises:
+            CompbenchError: the file is damaged.
+        """
         if not self._resume or not self.path.is_file():
             return None
         try:
             tensors, facts = load_tensors(self.path)
         except CompbenchError as error:  # whose path is that of a temporary copy
             raise CompbenchError(f"the run's {self.path.name} is damaged; run it again without --resume.") from error
+        if EMPTIED in facts:
+            return None
         self._whole.resumed = True
         curves, taken = facts.pop(CURVES, None), facts.pop(TAKEN, None)
         if self._tally is not None:
@@ -85,7 +91,19 @@ class FileCheckpoints:
         name = f"{self.name}.{name}"
         return FileCheckpoints(path, resume=self._resume, curves=self._curves, tally=self._tally, whole=self._whole, name=name)
 
+    def empty(self) -> None:
+        """Free the space of the checkpoint and of all parts.
+
+        A run's parent copies files that change, and does not notice deleted ones.  So each file stays, with 100 bytes.
+        """
+        for path in self._files():
+            save_tensors(path, {}, {EMPTIED: True})
+
     def clear(self) -> None:
         """Delete the checkpoint and the checkpoints of all parts."""
-        for path in [self.path, *self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")]:
+        for path in self._files():
             path.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        own = [self.path, *self.path.parent.glob(f"{self.path.stem}.*{self.path.suffix}")]
+        return [path for path in own if path.is_file()]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from compbench import Context, Method, Problem, hookimpl
 from compbench.flow.nets import VelocityNet
-from compbench.flow.rounds import RoundSettings, rounds
+from compbench.flow.rounds import RoundSettings, TakeUp, rounds
 from compbench.flow.silos import evaluations_of_network, network, recipe, sample_network
 from compbench.flow.train import train
 
@@ -31,22 +31,20 @@ class Settings(RoundSettings):
     server_rate: float = Field(1.0, gt=0, le=100, description="eta: the server's learning rate")
 
 
-class Momentum:
-    """The server's update rule, and the momentum that it keeps between rounds."""
+def momentum_rule(momentum: float, rate: float) -> TakeUp:
+    """The server's update rule; it keeps the momentum from round to round."""
 
-    def __init__(self, momentum: float, rate: float) -> None:
-        self.momentum, self.rate = momentum, rate
-        self.change: dict[str, Tensor] = {}
+    def take_up(before: dict[str, Tensor], mean: dict[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+        for name, value in before.items():
+            kept[name] = momentum * kept.get(name, 0.0) + mean[name] - value
+        return {name: value + rate * kept[name] for name, value in before.items()}
 
-    def __call__(self, before: dict[str, Tensor], mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The server's next weights."""
-        self.change = {name: self.momentum * self.change.get(name, 0.0) + mean[name] - value for name, value in before.items()}
-        return {name: value + self.rate * self.change[name] for name, value in before.items()}
+    return take_up
 
 
 def fit(settings: Settings, problem: Problem, ctx: Context) -> VelocityNet:
     """Rounds of averaging; the server applies the mean with momentum."""
-    loss, take_up = settings.loss, Momentum(settings.momentum, settings.server_rate)
+    loss, take_up = settings.loss, momentum_rule(settings.momentum, settings.server_rate)
 
     def local(net, silo, received, budget, own):
         train(net, loss, silo, budget, own)

@@ -1,6 +1,7 @@
 """Rules for rounds on regressions of one weight, whose optima are known, and merges of networks."""
 
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from compbench.flow.silos import Recipe, split
 from compbench.flow.train import train
 from compbench.runner.checkpoints import FileCheckpoints
 from compbench.system.errors import Cancelled
+from compbench.system.files import load_tensors
 
 HOLDOUT = Holdout(SPACE, (0, 1), ((1, 0),))
 SLOPES, TARGETS = (1.0, 2.0), (-1.0, 2.0)
@@ -167,6 +169,26 @@ def test_an_interrupted_scaffold_goes_on_bit_for_bit(tmp_path) -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
+@pytest.mark.parametrize("asked", [1, 25, 42])
+def test_a_fit_keeps_the_networks_of_two_rounds_and_goes_on_with_momentum(asked: int, tmp_path) -> None:
+    """Stopped in the first, fourth and sixth round of eight, each of three steps in two silos."""
+
+    def run(checkpoints, cancelled=lambda: False):
+        ctx = context(cancelled=cancelled)
+        ctx.checkpoints = checkpoints
+        rule = fedavgm.momentum_rule(0.5, 1.0)
+        return value_of(rounds(Recipe(Weight, 0), plain, regressions(24), ctx, num_rounds=8, take_up=rule))
+
+    path, count = tmp_path / "fit.safetensors", iter(range(1000))
+    with pytest.raises(Cancelled):
+        run(FileCheckpoints(path, resume=False), lambda: next(count) >= asked)
+    full = {name.split("-silo")[0] for name in os.listdir(tmp_path) if load_tensors(tmp_path / name)[0]} - {
+        "fit.server.safetensors"
+    }
+    assert full <= {f"fit.round-{asked // 6 + more}" for more in (-1, 0)}
+    assert run(FileCheckpoints(path, resume=True)) == run(NoCheckpoints())
+
+
 @pytest.mark.parametrize("mu", seldom([0.0, 1.0, 1e3], but=[1.0]))
 def test_a_silos_proximal_step_ends_where_both_gradients_cancel_and_at_the_server_for_large_mu(mu) -> None:
     problem = regressions(800)
@@ -181,11 +203,11 @@ def test_a_silos_proximal_step_ends_where_both_gradients_cancel_and_at_the_serve
 
 
 def test_momentum_adds_up_the_mean_changes() -> None:
-    rule = fedavgm.Momentum(0.5, 2.0)
+    rule, kept = fedavgm.momentum_rule(0.5, 2.0), {}
     before = {"theta": torch.tensor([1.0])}
-    first = rule(before, {"theta": torch.tensor([2.0])})
+    first = rule(before, {"theta": torch.tensor([2.0])}, kept)
     assert first["theta"].item() == 1 + 2 * 1
-    assert rule(first, {"theta": torch.tensor([3.0])})["theta"].item() == 3 + 2 * (0.5 * 1 + 0)
+    assert rule(first, {"theta": torch.tensor([3.0])}, kept)["theta"].item() == 3 + 2 * (0.5 * 1 + 0)
 
 
 def corners() -> Problem:
