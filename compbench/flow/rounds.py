@@ -134,7 +134,7 @@ def rounds(
 
 
 class Server:
-    """What a server has between two rounds: the network, its moving average, what it sends beside it, and what its rule keeps."""
+    """A server's state between rounds: the network, its moving average, what is sent with the network, what the rule keeps."""
 
     def __init__(self, net: VelocityNet, beside: dict[str, Tensor]) -> None:
         self.net, self.beside = net, beside
