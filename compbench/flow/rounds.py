@@ -6,13 +6,14 @@ FedAvg (McMahan et al. 2017) uses the silos' mean itself.  Samples come from the
 decay per round is d^K, for the budget's decay d per step and K steps per round.  This average spans as many steps as that of a
 network trained by one party, and costs no transfer.  Anything that a rule sends in addition to the network is metered too.
 
-Before each round the server saves its state, and then the checkpoints of the round before are emptied.  A resumed fit starts with
-the round at which it stopped, and keeps networks of two rounds at most, however many rounds there are.
+After each round the server saves its state and empties the round's checkpoints.  A resumed fit starts with the round at which it
+stopped, and the disk holds the networks of one round, however many rounds there are.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -75,7 +76,7 @@ def rounds(
     *,
     num_rounds: int,
     take_up: TakeUp = the_mean,
-    beside: State | None = None,
+    shared: State | None = None,
     memory: SiloMemory | None = None,
     steps: Steps | None = None,
 ) -> VelocityNet:
@@ -90,7 +91,7 @@ def rounds(
         ctx: the stage's context.
         num_rounds: number of rounds, at most a silo's number of steps.
         take_up: the server's rule.
-        beside: initial values of a state that is sent with the network, both ways, and averaged like it.
+        shared: initial values of a state that is sent with the network, both ways, and averaged like it.
         memory: initial values of the state that silos keep from round to round.
         steps: counter for the steps of all silos; None if they are the whole fit's steps.
 
@@ -101,9 +102,8 @@ def rounds(
     federation, total = problem.federation, problem.budget.train_steps
     num_rounds, steps = min(num_rounds, total), steps or Steps(ctx.progress, len(federation) * total)
     shares, memory = shares_of(problem, ctx), memory or SiloMemory({})
-    server = Server(net, dict(beside or {}))
+    server = Server(net, dict(shared or {}))
     for number in range(server.resume(ctx, federation, memory, steps), num_rounds):
-        server.save(number, ctx, federation, memory)
         begin, end = number * total // num_rounds, (number + 1) * total // num_rounds
         rate = learning_rate(round(total * (number + 0.5) / num_rounds), problem.budget)
         budget = at_constant_rate(problem.budget, end - begin, rate)
@@ -122,57 +122,56 @@ def rounds(
             returned = local(trained, silo, received, budget, own)
             return {**trained.state_dict(), **(returned or {})}
 
-        sent = {**state, **server.beside}
+        sent = {**state, **server.shared}
         found = federation.run(work, ctx, like=sent, stage=f"round-{number}", send=sent, steps=steps, memory=memory)
         mean = average(found, shares)
-        server.beside = {name: mean.pop(name) for name in server.beside}
+        server.shared = {name: mean.pop(name) for name in server.shared}
         net.load_state_dict(take_up(state, mean, server.kept))
         decay = math.prod(ema_decay(step, problem.budget) for step in range(begin, end))
         server.averaged = {name: smoothed(server.averaged[name], value, decay) for name, value in net.state_dict().items()}
+        server.save(number, ctx, federation, memory)
     net.load_state_dict(server.averaged)
     return net.eval()
 
 
 class Server:
-    """A server's state between rounds: the network, its moving average, what is sent with the network, what the rule keeps."""
+    """A server's state after a round: the network, its moving average, what is sent with the network, what the rule keeps."""
 
-    def __init__(self, net: VelocityNet, beside: dict[str, Tensor]) -> None:
-        self.net, self.beside = net, beside
+    def __init__(self, net: VelocityNet, shared: dict[str, Tensor]) -> None:
+        self.net, self.shared = net, shared
         self.averaged = {name: value.clone() for name, value in net.state_dict().items()}
         self.kept: dict[str, Tensor] = {}
 
     def save(self, number: int, ctx: Context, federation: Federation, memory: SiloMemory) -> None:
-        """Save the state before round `number`, also that of silos and generator; empty the checkpoints of the round before."""
-        groups = {"net": self.net.state_dict(), "averaged": self.averaged, "beside": self.beside, "kept": self.kept}
-        groups |= {f"silo {k}": memory.of(k) for k in range(len(federation)) if memory.like}
+        """Save the state after round `number`, also that of silos and generator, and empty the round's checkpoints."""
+        groups = {"net": self.net.state_dict(), "averaged": self.averaged, "shared": self.shared, "kept": self.kept}
+        groups |= {f"silo {k}": memory.of(k) for k in range(len(federation))}
         tensors = {f"{group}/{name}": value for group, state in groups.items() for name, value in state.items()}
         tensors["generator"] = ctx.generator.get_state()
         ctx.checkpoints.part("server").save(tensors, {"round": number, "ledger": federation.ledger()})
         for account in federation.accounts:
-            ctx.checkpoints.part(f"round-{number - 1}-{account.name}").empty()
+            ctx.checkpoints.part(f"round-{number}-{account.name}").empty()
 
     def resume(self, ctx: Context, federation: Federation, memory: SiloMemory, steps: Steps) -> int:
-        """The round at which the fit goes on, with the state before it; 0 if nothing has been saved."""
+        """Take over the state after the last finished round, and return the number of the next round; 0 if none was finished."""
         found = ctx.checkpoints.part("server").load()
         if found is None:
             return 0
         tensors, facts = found
-        groups: dict[str, dict[str, Tensor]] = {}
+        groups: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
         ctx.generator.set_state(tensors.pop("generator"))
         for name, value in tensors.items():
             group, own = name.split("/", 1)
-            groups.setdefault(group, {})[own] = value.to(ctx.device)
+            groups[group][own] = value.to(ctx.device)
         self.net.load_state_dict(groups["net"])
-        self.averaged, self.kept = groups["averaged"], groups.get("kept", {})
-        self.beside = {name: groups["beside"][name] for name in self.beside}  # files sort their names
+        self.averaged, self.kept = groups["averaged"], groups["kept"]
+        self.shared = {name: groups["shared"][name] for name in self.shared}  # files sort their names
         for k in range(len(federation)):
-            if memory.like:
-                memory.take(k, groups[f"silo {k}"])
+            memory.take(k, groups[f"silo {k}"])
         before = sum(account.steps for account in federation.accounts)
-        if facts["round"]:
-            federation.restore(facts["ledger"])
+        federation.restore(facts["ledger"])
         steps.add(sum(account.steps for account in federation.accounts) - before)
-        return int(facts["round"])
+        return int(facts["round"]) + 1
 
 
 def smoothed(mean: Tensor, value: Tensor, decay: float) -> Tensor:

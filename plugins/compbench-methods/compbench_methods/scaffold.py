@@ -73,7 +73,7 @@ def corrected_rounds(make: Recipe, loss: Loss, problem: Problem, ctx: Context, *
 
     zeros = {name: torch.zeros_like(weight, device=ctx.device) for name, weight in make().named_parameters()}
     common, own = ({f"{whose}.{name}": value for name, value in zeros.items()} for whose in ("control", "own"))
-    return rounds(make, local, problem, ctx, num_rounds=num_rounds, beside=common, memory=SiloMemory(own))
+    return rounds(make, local, problem, ctx, num_rounds=num_rounds, shared=common, memory=SiloMemory(own))
 
 
 @hookimpl

@@ -168,8 +168,8 @@ def test_an_interrupted_scaffold_goes_on_bit_for_bit(tmp_path) -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
-@pytest.mark.parametrize("asked", [1, 25, 42])
-def test_a_fit_keeps_the_networks_of_two_rounds_and_goes_on_with_momentum(asked: int, tmp_path) -> None:
+@pytest.mark.parametrize("asked", [4, 25, 42])
+def test_a_fit_keeps_the_networks_of_one_round_and_goes_on_with_momentum(asked: int, tmp_path) -> None:
     """Stopped in the first, fourth and sixth round of eight, each of three steps in two silos."""
 
     def run(checkpoints, cancelled=lambda: False):
@@ -182,7 +182,7 @@ def test_a_fit_keeps_the_networks_of_two_rounds_and_goes_on_with_momentum(asked:
     with pytest.raises(Cancelled):
         run(FileCheckpoints(path, resume=False), lambda: next(count) >= asked)
     full = {path.name.split("-silo")[0] for path in tmp_path.glob("fit.round-*") if load_tensors(path)[0]}
-    assert full <= {f"fit.round-{asked // 6 + more}" for more in (-1, 0)}
+    assert full <= {f"fit.round-{asked // 6}"}
     assert run(FileCheckpoints(path, resume=True)) == run(NoCheckpoints())
 
 
