@@ -105,12 +105,16 @@ class Home:
     def shared_data(self) -> Iterator[Path]:
         """Copies in `Home.cache` of the referee's processed data, each brought up to date before it is yielded."""
         shared = self.cache / FROM_DATA
-        for path in sorted((self.references / FROM_DATA).glob("*.*")):
-            if path.suffix in (".safetensors", ".npz"):
-                with contextlib.suppress(OSError, CompbenchError):
-                    if not same_content(path, shared / path.name):
-                        publish(path, shared / path.name)
-                    yield shared / path.name
+        for path in processed_data(self.references):
+            with contextlib.suppress(OSError, CompbenchError):
+                if not same_content(path, shared / path.name):
+                    publish(path, shared / path.name)
+                yield shared / path.name
+
+
+def processed_data(cache: Path) -> list[Path]:
+    """The files of processed data in a cache, without the locks next to them: a contestant makes its own."""
+    return sorted(path for path in (cache / FROM_DATA).glob("*.*") if path.suffix in (".safetensors", ".npz"))
 
 
 def home_beside(folder: Path, data: Path) -> Path:

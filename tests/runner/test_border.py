@@ -94,6 +94,18 @@ def test_a_copy_of_the_data_that_is_not_the_referees_is_made_again(tmp_path: Pat
     assert not copy.is_symlink()
 
 
+def test_a_lock_in_the_shared_data_stops_no_run(home: Path, plugin) -> None:
+    """A process that opened the data there itself left it; a contestant may not write to it."""
+    folder = home / "cache" / FROM_DATA
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "one.lock").touch()
+    (folder / "one.npz").write_bytes(b"pixels")
+    own = f"({RUN}).parent / 'cache/data'"
+    fit = f"own = {own}; (own / 'one.lock').write_text(''); ctx.notes['read'] = (own / 'one.npz').stat().st_size"
+    record = attempt(home, plugin(head=HEAD, fit=fit))
+    assert (record.status, record.notes.get("fit read")) == ("ok", len(b"pixels")), record.reason
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "checkpoint.safetensors", "samples.png"])
 def test_a_link_in_the_runs_folder_overwrites_nothing_and_is_not_followed(home: Path, tmp_path: Path, plugin, name: str) -> None:
     outside = tmp_path / "outside"
