@@ -168,7 +168,7 @@ def test_an_interrupted_scaffold_goes_on_bit_for_bit(tmp_path) -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
-@pytest.mark.parametrize("asked", [4, 25, 42])
+@pytest.mark.parametrize("asked", [1, 4, 25, 42])
 def test_a_fit_keeps_the_networks_of_one_round_and_goes_on_with_momentum(asked: int, tmp_path) -> None:
     """Stopped in the first, fourth and sixth round of eight, each of three steps in two silos."""
 
