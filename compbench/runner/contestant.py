@@ -34,8 +34,8 @@ from compbench.system import condition_counts, devices, profiling
 from compbench.system.bf16 import arithmetic
 from compbench.system.errors import Cancelled, CompbenchError, Refused
 from compbench.system.files import Json, load_tensors, publish, remove_tree, save_tensors
-from compbench.system.home import FROM_DATA, Home, processed_data
-from compbench.system.plugin_folder import PluginFolder, lent_to
+from compbench.system.home import Home
+from compbench.system.plugin_folder import lent_to
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -175,9 +175,7 @@ class Contestant:
         self.folder.mkdir(parents=True)
         for path in lent_to(self.own).glob("checkpoint*"):
             publish(path, self.folder / path.name)
-        for path in processed_data(Home(Path(self.request.home)).cache):
-            with contextlib.suppress(OSError):  # without the link, the contestant computes the data itself
-                PluginFolder(self.own, "cache", FROM_DATA).link(path)
+        Home(Path(self.request.home)).link_data(self.own / "cache")
 
     def fit(self, order: Fit) -> Fitted:
         """Fit the method, or take a fit that another run made; then the second stage of an extension task."""

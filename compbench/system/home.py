@@ -98,7 +98,13 @@ class Home:
         `Home.cache` gets a copy that contestants can read but not write; `cache`, in a contestant's folder, gets links.  The copy
         is compared with the referee's file each time, and made again if it differs.
         """
-        for path in self.shared_data():
+        for _ in self.shared_data():
+            pass
+        self.link_data(cache)
+
+    def link_data(self, cache: Path) -> None:
+        """Put links to the processed data in `Home.cache` into a contestant's cache; a file that cannot be linked is left out."""
+        for path in processed_data(self.cache):
             with contextlib.suppress(OSError):  # the contestant then makes its own
                 PluginFolder(cache.parent, cache.name, FROM_DATA).link(path)
 
