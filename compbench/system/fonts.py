@@ -31,16 +31,14 @@ def find_font(name: str, data: Path) -> Path | None:
     Returns:
         the file, or None if there is none.
     """
-    given = Path(name).expanduser()
+    given = Path(os.path.expanduser(name))  # keeps ~ for a user that does not exist, where Path.expanduser raises
     if given.name != name:
-        return given if given.is_file() else None
-    for folder in (data, *font_folders()):
-        if (folder / name).is_file():
-            return folder / name
+        return given if os.path.isfile(given) else None
+    if os.path.isfile(data / name):  # data folders are flat
+        return data / name
+    for folder in font_folders():
         for place, folders, files in os.walk(folder):
             folders.sort()
-            if name in files:
+            if name in files and os.path.isfile(Path(place) / name):  # a link to nothing is in `files`
                 return Path(place) / name
-            if folder == data:
-                break  # data folders are flat
     return None
