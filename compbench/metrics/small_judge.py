@@ -133,7 +133,9 @@ def load_small_judge(path: Path, device: torch.device) -> SmallJudge:
         CompbenchError: the file is missing or damaged, or its hash is not the one in its name.
     """
     if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest()[:16] != path.stem:
-        raise CompbenchError(f"{path} is missing or damaged; install compbench again.")
+        raise CompbenchError(
+            f"{path} is missing or damaged; {'install compbench' if path.parent == STORED else 'delete its folder, run'} again."
+        )
     tensors, facts = load_tensors(path)
     judge = SmallJudge(tuple(facts["sizes"]), facts["channels"])
     judge.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in tensors.items()})
