@@ -1,6 +1,6 @@
 """Train the judges that come with compbench, so that runs need not train their own, and print each judge's accuracy.
 
-    python experiments/frozen_judges.py emoji            trains, measures, and says whether the stored judge is as good
+    python experiments/frozen_judges.py emoji            trains and measures a new judge, and measures the stored one
     python experiments/frozen_judges.py glyph --write    also writes it to leaderboards/judges, and prints the task's entry
 
 A judge is measured on the real picture of every combination, clean and corrupted as in training, never on generated pictures.
@@ -41,6 +41,12 @@ def said(evaluation: DrawnEvaluation, found: list[float]) -> str:
     return ", ".join(f"{name} {share:.4f}" for name, share in zip([*evaluation.space.names, "all"], found, strict=True))
 
 
+def show(which: str, judge: SmallJudge, evaluation: DrawnEvaluation) -> None:
+    """Print a judge's accuracies on real and on corrupted pictures."""
+    for what, spoilt in (("real", False), ("corrupted", True)):
+        print(f"{which}, {what} pictures: {said(evaluation, accuracies(judge, evaluation, spoilt=spoilt))}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=sorted(TASKS))
@@ -54,8 +60,12 @@ def main() -> None:
     began = time.perf_counter()
     judge = evaluation.trained_judge(asked.steps or evaluation.referee.judge_steps)
     seconds = time.perf_counter() - began
-    for what, spoilt in (("real", False), ("corrupted", True)):
-        print(f"{what} pictures: {said(evaluation, accuracies(judge, evaluation, spoilt=spoilt))}", flush=True)
+    show("new judge", judge, evaluation)
+    name = evaluation.referee.stored.get(ctx.source.fingerprint)
+    if name:
+        show(f"stored judge {name}", evaluation.judge, evaluation)
+    else:
+        print(f"compbench has no judge for this data ({ctx.source.name})")
     folder = STORED if asked.write else Path(tempfile.mkdtemp())
     folder.mkdir(exist_ok=True)
     path = save_small_judge(judge, folder)
