@@ -11,7 +11,8 @@ from compbench.cli import output
 from compbench.data.download import fetch, verify
 from compbench.data.pictures import render_grid
 from compbench.data.sources import INSTALLED, SOURCES, DataSource
-from compbench.system.errors import CompbenchError, suggest
+from compbench.system.errors import CompbenchError, blames_the_content, suggest
+from compbench.system.fonts import find_font
 from compbench.system.home import Home
 
 
@@ -65,12 +66,9 @@ def data_verify(name: str) -> None:
     For dsprites it also counts the pixels that the built-in renderer gets wrong; for emoji it decodes all drawings of the font.
     """
     if name in INSTALLED:
-        from compbench.data.emoji_drawings import drawings, located
-
-        path = located(Home.of_user().data)
-        found = drawings(path)
-        click.echo(f"{path}: ok ({len(found.pictures):,} drawings, fingerprint {found.fingerprint})")
-        return
+        right, words = _font(name)
+        click.echo(words)
+        sys.exit(0 if right else 1)
     with output.bytes_progress() as progress:
         statuses = verify(_source(name), Home.of_user().data, progress=progress)
     for status in statuses:
@@ -110,8 +108,30 @@ def data_render(name: str, output: Path, rows: int, seed: int) -> None:
     click.echo(output)
 
 
-def _source(name: str) -> DataSource:
+def _font(name: str) -> tuple[bool, str]:
+    """Whether a font that a system package installs is here and has all drawings, and a line that says so.
 
+    Raises:
+        CompbenchError: fontTools is not installed, so the font cannot be verified.
+    """
+    from compbench.data.emoji_drawings import drawings
+
+    installed, folder = INSTALLED[name], Home.of_user().data
+    path = find_font(installed.file, folder)
+    if path is None:
+        return False, f"{installed.file}: missing ({installed.install}, or copy it into {folder})"
+    try:
+        found = drawings(path)
+    except CompbenchError as error:
+        cause = error.__cause__
+        if isinstance(cause, ImportError):
+            raise
+        unreadable = isinstance(cause, OSError) and not blames_the_content(cause)
+        return False, f"{installed.file}: {'unreadable' if unreadable else 'wrong'} ({error})"
+    return True, f"{path}: ok ({len(found.pictures):,} drawings, fingerprint {found.fingerprint})"
+
+
+def _source(name: str) -> DataSource:
     if name in INSTALLED:
         raise CompbenchError(f"'{name}' is not downloaded; a system package installs it: {INSTALLED[name].install}.")
     if name not in SOURCES:

@@ -1,5 +1,6 @@
 """Emoji: what is read of a colour font, on small fonts built here."""
 
+import sys
 from pathlib import Path
 
 import numpy
@@ -135,3 +136,27 @@ def test_data_says_the_version_of_the_font_or_why_it_cannot_be_read(font: Path, 
     (nowhere / "data" / FONT).unlink()
     (nowhere / "data" / FONT).write_text("no font")
     assert "cannot be read as a font" in listed(nowhere)[-1]
+
+
+def test_data_verifies_the_font_with_the_exit_status_of_other_sources(
+    font: Path, nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verified() -> tuple[int, str]:
+        found = CliRunner().invoke(main, ["data", "verify", "emoji"], env={"COMPBENCH_HOME": str(nowhere)})
+        return found.exit_code, found.output.strip()
+
+    path = nowhere / "data" / FONT
+    path.parent.mkdir()
+    assert verified() == (1, f"{FONT}: missing (apt-get install fonts-noto-color-emoji, or copy it into {path.parent})")
+    path.write_text("no font")
+    code, line = verified()
+    assert (code, line.count("\n")) == (1, 0)
+    assert line.startswith(f"{FONT}: wrong ({path} cannot be read as a font")
+    path.unlink()
+    path.symlink_to(font)
+    assert verified() == (0, f"{path}: ok (1,065 drawings, fingerprint {drawings(font).fingerprint})")
+    path.unlink()
+    path.write_bytes(font.read_bytes())
+    monkeypatch.setitem(sys.modules, "fontTools.ttLib", None)  # as without fontTools
+    code, line = verified()
+    assert (code, line.endswith("which is not installed: pip install 'compbench[emoji]'")) == (2, True)
