@@ -17,7 +17,7 @@ from compbench.api.interfaces import Source
 from compbench.data.colour_font import ColourFont, what_it_lacks
 from compbench.data.sources import INSTALLED
 from compbench.system.errors import CompbenchError
-from compbench.system.fonts import find_font
+from compbench.system.fonts import find_font, no_font
 
 if TYPE_CHECKING:
     import numpy
@@ -147,7 +147,7 @@ def located(folder: Path, font: str = FONT) -> Path:
             f"the font {FONT} is not on this machine: {INSTALLED['emoji'].install}, or put the file into {folder}."
         )
     if path is None:
-        raise CompbenchError(f"--set task.font={font}: there is no such font file on this machine or in {folder}.")
+        raise CompbenchError(no_font("task.font", font, folder))
     return path
 
 

@@ -42,3 +42,10 @@ def find_font(name: str, data: Path) -> Path | None:
             if name in files and os.path.isfile(Path(place) / name):  # a link to nothing is in `files`
                 return Path(place) / name
     return None
+
+
+def no_font(setting: str, name: str, data: Path) -> str:
+    """The message for a font that a setting names and `find_font` does not find."""
+    if os.path.isfile(name):  # a bare name is not a path
+        return f"--set {setting}={name}: this name is looked for among the fonts; for the file in this folder write ./{name}."
+    return f"--set {setting}={name}: there is no such font file on this machine or in {data}."

@@ -22,7 +22,7 @@ from compbench.api.interfaces import Budget, Problem, Source, Task, TaskContext
 from compbench.data.emoji_drawings import choose, drawings, located
 from compbench.flow.transfer import send
 from compbench.system.errors import CompbenchError
-from compbench.system.fonts import find_font
+from compbench.system.fonts import find_font, no_font
 from compbench.tasks import emoji
 from compbench.tasks.coverage import chosen, permuted, said
 from compbench.tasks.lattice_images import Lattices, OpenLattice
@@ -73,9 +73,7 @@ def fonts(folder: Path, settings: Settings) -> tuple[Path, Path]:
             f"or put it into {folder} as {SECOND} (docs/data.md)."
         )
     if second is None:
-        raise CompbenchError(
-            f"--set task.second_font={settings.second_font}: there is no such font file on this machine or in {folder}."
-        )
+        raise CompbenchError(no_font("task.second_font", settings.second_font, folder))
     return located(folder, settings.font), second
 
 

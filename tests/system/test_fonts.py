@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compbench.system.fonts import find_font
+from compbench.system.fonts import find_font, no_font
 
 
 @pytest.fixture
@@ -41,3 +41,14 @@ def test_a_link_to_nothing_is_not_a_font_and_hides_none(own: Path, tmp_path: Pat
 @pytest.mark.parametrize("name", ["x" * 300, "/x/" + "x" * 300, "~no-such-user/A.ttf", "~no-such-user", ".", "..", "/", "a\0b"])
 def test_a_name_that_no_file_can_have_finds_nothing(name: str, own: Path, tmp_path: Path) -> None:
     assert find_font(name, tmp_path / "data") is None
+
+
+def test_a_file_in_the_current_folder_is_named_with_how_to_write_its_path(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert no_font("task.font", "A.ttf", own) == f"--set task.font=A.ttf: there is no such font file on this machine or in {own}."
+    (tmp_path / "A.ttf").touch()
+    assert find_font("A.ttf", tmp_path / "data") is None
+    assert no_font("task.font", "A.ttf", own).endswith("for the file in this folder write ./A.ttf.")
+    assert find_font("./A.ttf", tmp_path / "data") == Path("A.ttf")
