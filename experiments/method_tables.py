@@ -18,14 +18,20 @@ the tables when it makes the pages: nothing is copied by hand.
 from __future__ import annotations
 
 import csv
+import itertools
+import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.api.schemas import Record, RunSpec
+from compbench.board.aggregate import rows as rows_of
+from compbench.board.catalogue import catalogue
+from compbench.board.row import BoardRow
+from compbench.registry.method_source import default_settings_of, version_of
+from compbench.registry.registry import Registry
 from compbench.store.conditions import KINDS, of_record
 from compbench.store.records import read_published
 
@@ -71,7 +77,7 @@ class Reproduced(NamedTuple):
         metric: the paper's name for the score.
         score: our name for the score that is compared.
         theirs: the paper's value.
-        ours: our value, and its preset in brackets; "-" if none is published.
+        ours: our value, and in brackets its preset and what of it is older than today's code; "-" if none is published.
         ceiling: what real data have by that score, if it is an accuracy; "-" for other scores.
         command: the command that reproduces it.
     """
@@ -182,33 +188,53 @@ def printed(method: str) -> list[dict[str, str]]:
 def ours() -> dict[tuple[str, str, str], Ours]:
     """(method, task, score) -> the published default row at the preset that is closest to the paper's."""
     with BOARD.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["kind"] != "paper" and row["mean"] and not row["variant"]]
-    rows = sorted((row for row in rows if not row["changed"]), key=lambda row: -PRESETS.index(row["preset"]))
+        known = [row for row in csv.DictReader(file) if row["kind"] != "paper" and row["mean"] and not row["variant"]]
+    known = sorted((row for row in known if not row["changed"]), key=lambda row: -PRESETS.index(row["preset"]))
     found = {}
-    for row in rows:
+    for row in known:
         spread = f" ± {float(row['std']):.2g}" if row["std"] else ""
-        value = f"{float(row['mean']):.4g}{spread} ({row['preset']})"
+        old = older(row["method"], int(row["method_version"]), row["task"], int(row["task_version"]))
+        value = f"{float(row['mean']):.4g}{spread} ({'; '.join([row['preset'], *old])})"
         ceiling = f"{float(row['ceiling']):.3g}" if row["ceiling"] else "-"
         found[row["method"], row["task"], row["score"].partition("@")[0]] = Ours(value, ceiling)
     return found
 
 
+def older(method: str, version: int, task: str, task_version: int) -> tuple[str, ...]:
+    """What of a run is not of today's version, as in ("version 3 of the task, now 5",); () if nothing is."""
+    newest = newest_versions()
+    pairs = (version, newest.get(("methods", method), 0), "method"), (task_version, newest.get(("tasks", task), 0), "task")
+    return tuple(f"version {ran} of the {what}, now {today}" for ran, today, what in pairs if ran < today)
+
+
+@lru_cache
+def newest_versions() -> dict[tuple[str, str], int]:
+    """("methods" or "tasks", name) -> the version of today's code."""
+    registry = Registry()
+    tasks = catalogue(registry.names("tasks"), registry)
+    found = {("tasks", name): facts.version for name, facts in tasks.items()}
+    return found | {("methods", entry.name): version_of(entry) for entry in registry.entries("methods")}
+
+
 def used(records: Sequence[Record]) -> list[tuple[str, ...]]:
-    """(task, parameters, masks, guidance weight, training, sampling) of a method's runs, the newest settings of each task."""
-    rows = []
-    for task in sorted({record.spec.task for record in records}):
-        own = sorted((record for record in records if record.spec.task == task), key=lambda record: record.started)
-        newest = max(record.spec.method_version for record in own)
-        record = [one for one in own if one.spec.method_version == newest][-1]
+    """(task, parameters, masks, guidance weight, training, sampling) of a method's runs, by task and preset."""
+
+    def place(record: Record) -> tuple[object, ...]:
+        return record.spec.task, PRESETS.index(record.spec.preset), record.spec.method_version, record.started
+
+    found = []
+    for _, own in itertools.groupby(sorted(records, key=place), lambda record: (record.spec.task, record.spec.preset)):
+        record = list(own)[-1]
         spec, profile = record.spec, record.profile
         budget = spec.budget
         size = "" if profile.parameters is None else f"{profile.parameters:,}{_of_factored(spec, profile.parameters)}"
         asked = profile.evaluations_per_sample
         training = f"{profile.train_steps or budget.train_steps:,} steps of {budget.batch_size}"
         sampling = f"{budget.sample_steps} steps" + ("" if asked is None else f", {asked:,} evaluations")
-        rows.append(
+        old = older(spec.method, spec.method_version, spec.task, spec.task_version)
+        found.append(
             (
-                f"{task} (`{spec.preset}`, version {spec.method_version})",
+                f"{spec.task} ({'; '.join([f'`{spec.preset}`', *old])})",
                 size,
                 masks(record),
                 guidance(record),
@@ -216,7 +242,7 @@ def used(records: Sequence[Record]) -> list[tuple[str, ...]]:
                 sampling,
             )
         )
-    return rows
+    return found
 
 
 def _of_factored(spec: RunSpec, parameters: int) -> str:
@@ -226,17 +252,21 @@ def _of_factored(spec: RunSpec, parameters: int) -> str:
 
 
 def masks(record: Record) -> str:
-    """The settings of a run's masks, and the counted training conditions."""
-    said = [f"{name} {record.spec.settings[name]}" for name in MASKS if name in record.spec.settings]
+    """The settings of a run's masks that its other settings leave in use, and the counted training conditions."""
+    settings = record.spec.settings
+    unused = ("pi_" if settings.get("masks") == "independent" else "factor_") if "masks" in settings else "-"
+    said = [f"{name} {settings[name]}" for name in MASKS if name in settings and not name.startswith(unused)]
     trained = of_record(record, "trained")
     total = sum(trained.values())
     return ", ".join(said + [f"{KINDS[kind]} {count / total:.2g}" for kind, count in trained.items() if count]) or "-"
 
 
 def guidance(record: Record) -> str:
-    """The guidance weight that a method noted for its samples."""
+    """The guidance weight that a method noted for its samples, or else the number that its setting `weight` has."""
     noted = {value for name, value in record.notes.items() if name.endswith(" guidance_weight") and isinstance(value, float)}
-    return ", ".join(f"{value:g}" for value in sorted(noted)) or "-"
+    own = record.spec.settings.get("weight")
+    used = noted or ({own} if isinstance(own, int | float) else set())
+    return ", ".join(f"{value:g}" for value in sorted(used)) or "-"
 
 
 @lru_cache
@@ -251,17 +281,29 @@ def factored_sizes() -> dict[tuple[str, str], int]:
 
 @lru_cache
 def published() -> Mapping[str, tuple[Record, ...]]:
-    """The published runs of each method at its most frequent settings on each task, by the method's name."""
-    found: dict[tuple[str, str], list[Record]] = {}
-    for record in read_published(RECORDS)[0]:
-        if record.status == "ok" and not record.spec.budget_changed:
-            found.setdefault((record.spec.method, record.spec.task), []).append(record)
+    """The published runs at default settings of method, task and budget, by the method's name.
+
+    Of a method's rows of one task and preset the newest version counts, then the one nearest to today's default settings.
+    """
+    records = {record.name: record for record in read_published(RECORDS)[0] if record.status == "ok"}
+    registry = Registry()
+    defaults = {entry.name: (version_of(entry), default_settings_of(entry)) for entry in registry.entries("methods")}
+    named = {(entry.name, entry.distribution): defaults[entry.name] for entry in registry.entries("methods")}
+    tasks = catalogue({record.spec.task for record in records.values()}, registry)
+
+    def place(row: BoardRow) -> tuple[int, ...]:
+        own, (_, default) = json.loads(row.group.settings), defaults.get(row.method, (0, {}))
+        changed = sum(own.get(name) != value for name, value in default.items())
+        return -row.section.task_version, -row.method_version, changed, -len(row.seeds)
+
+    chosen: dict[tuple[str, str, str], BoardRow] = {}
+    for row in rows_of(records.values(), catalogue=tasks, method_defaults=named):
+        key = row.method, row.section.task, row.section.preset
+        if row.kind != "ablation" and not row.section.changed and (key not in chosen or place(row) < place(chosen[key])):
+            chosen[key] = row
     kept: dict[str, tuple[Record, ...]] = {}
-    for (method, _), own in sorted(found.items()):
-        many = Counter(str(sorted(record.spec.settings.items())) for record in own)
-        most = min(many, key=lambda settings: (-many[settings], settings))
-        chosen = tuple(record for record in own if str(sorted(record.spec.settings.items())) == most)
-        kept[method] = kept.get(method, ()) + chosen
+    for (method, _, _), row in sorted(chosen.items()):
+        kept[method] = kept.get(method, ()) + tuple(records[name] for name in row.records)
     return kept
 
 

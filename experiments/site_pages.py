@@ -256,16 +256,15 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
     method = Registry().attempt(entry).value
     own = of_method(method, tasks())
     text = docstring(entry.file) if entry.file else ""
-    about = [row for row in rows if row["method"] == entry.name and row["kind"] == "run"]
+    about = [row for row in rows if row["method"] == entry.name and row["kind"] in ("run", "reference") and row["mean"]]
     settings = [(f"`{name.removeprefix('--set ')}`", cell(value)) for name, value in own.settings.items()]
-    standing = [
-        (f"[{r['task']}](../tasks/{r['task']}.md)", r["preset"], r["variant"] or "default", r["score"], r["mean"]) for r in about
-    ]
+    competing = [row for row in about if row["kind"] == "run"]
+    standing = [standing_of(row) for row in about]
     assert entry.file is not None
     parts = [
         f"# {entry.name}",
         entry.summary[:1].upper() + entry.summary[1:],
-        f"    compbench run --method {entry.name} --task {about[0]['task'] if about else 'TASK'}",
+        f"    compbench run --method {entry.name} --task {next((row['task'] for row in competing or about), 'TASK')}",
         "## Equation, paper and deviations",
         "From the method's own file, which is written to be read top to bottom: "
         f"`{entry.module.replace('.', '/')}.py`, version {own.version}.",
@@ -281,11 +280,19 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
         "## Settings",
         table(("setting", "default, type, bounds, meaning"), settings) if settings else "None.",
         "## Its scores",
-        table(("task", "preset", "settings", "score", "mean"), standing) if standing else "No published records yet.",
+        table(("task", "preset", "settings, versions", "score", "mean"), standing) if standing else "No published records yet.",
         "## Runs on",
         own.runs_on,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def standing_of(row: Row) -> tuple[str, ...]:
+    """Task, preset, settings and older versions of the runs, and name and mean of the score, of a method's row."""
+    old = method_tables.older(row["method"], int(row["method_version"]), row["task"], int(row["task_version"]))
+    kind = "reference" if row["kind"] == "reference" else ""
+    said = "; ".join(part for part in (kind, row["variant"] or "default", *old) if part)
+    return f"[{row['task']}](../tasks/{row['task']}.md)", row["preset"], said, row["score"], row["mean"]
 
 
 def deviation_table(text: str) -> str:

@@ -68,6 +68,9 @@ def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
     for part in ("`num_particles`", "../tasks/gmm-id.md", "version"):
         assert part in page
     assert "| factored-velocity-fields, table 1 | shapes3d-light |" in method_page(Registry().entry("methods", "mono"), board())
+    for reference in ("fkc-oracle", "constant"):
+        scores = method_page(Registry().entry("methods", reference), board()).partition("## Its scores")[2]
+        assert "[gmm-id](../tasks/gmm-id.md) | standard | reference; default | heldout_sw2 |" in scores
 
 
 def test_the_page_for_language_models_links_every_page_and_leaves_no_link_within_a_sentence() -> None:

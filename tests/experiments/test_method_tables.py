@@ -8,7 +8,7 @@ from pathlib import Path
 
 import method_tables
 import pytest
-from method_tables import NEAR, Deviation, deviations, guidance, masks, reproduced, statement, used
+from method_tables import NEAR, Deviation, deviations, guidance, masks, older, reproduced, statement, used
 from support.sample_records import record
 
 from compbench.registry.registry import Registry, docstring
@@ -139,10 +139,45 @@ def test_what_runs_used_is_what_their_records_have() -> None:
     assert guidance(run) == "3"
     assert masks(run) == "factor_dropout 0.3, the whole condition 0.75, NULL 0.25"
     [(task, _, _, _, training, sampling)] = used([run])
-    assert task == "shapes3d-heavy (`quick`, version 1)"
+    assert task == "shapes3d-heavy (`quick`; version 1 of the method, now 2; version 1 of the task, now 2)"
     assert training.endswith(f"of {run.spec.budget.batch_size}")
     assert sampling.startswith(f"{run.spec.budget.sample_steps} steps")
-    assert method_tables.published()["mono"]
+
+
+def test_each_preset_of_a_task_has_its_own_line() -> None:
+    runs = [record(preset=preset, settings={"weight": weight}) for preset, weight in (("quick", 2.0), ("standard", "task"))]
+    assert [(task.split("`")[1], weight) for task, _, _, weight, _, _ in used(runs)] == [("standard", "-"), ("quick", "2")]
+
+
+@pytest.mark.parametrize(
+    ("masks_of", "left"),
+    [
+        ({"masks": "independent"}, "masks independent, factor_dropout 0.2"),
+        ({"masks": "shares"}, "masks shares, pi_full 0.7"),
+        ({}, "factor_dropout 0.2, pi_full 0.7"),
+    ],
+)
+def test_masks_that_another_setting_replaces_are_not_shown(masks_of: dict[str, str], left: str) -> None:
+    assert masks(record(settings={**masks_of, "factor_dropout": 0.2, "pi_full": 0.7})) == left
+
+
+def test_published_runs_are_those_of_default_settings_at_each_preset() -> None:
+    """Runs with shots, tuned runs and other numbers of particles are published too."""
+    mono = [run.spec for run in method_tables.published()["mono"] if run.spec.task == "shapes3d-heavy"]
+    assert {spec.preset for spec in mono} == {"standard", "quick"}
+    assert not any(spec.task_settings.get("shots") for spec in mono)
+    oracle = [run for run in method_tables.published()["pem-oracle"] if run.spec.task == "queens-10"]
+    assert {run.spec.settings["num_particles"] for run in oracle} == {64}
+    assert [run.tuning for run in method_tables.published()["fourier-decoder"] if run.tuning] == []
+
+
+def test_a_published_figure_of_an_older_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert older("mono", 10**6, "gmm-id", 10**6) == ()
+    monkeypatch.setattr(method_tables, "newest_versions", lambda: {("methods", "mono"): 9, ("tasks", "gmm-id"): 1})
+    method_tables.ours.cache_clear()
+    value = method_tables.ours()["mono", "gmm-id", "heldout_sw2"].value
+    method_tables.ours.cache_clear()
+    assert value.endswith("(standard; version 1 of the method, now 9)")
 
 
 def test_each_paper_of_the_page_has_a_name_in_docstrings() -> None:
