@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 from compbench.api.schemas import Record, RunSpec
 from compbench.board.aggregate import rows as rows_of
 from compbench.board.catalogue import catalogue
-from compbench.board.row import BoardRow
+from compbench.board.row import NEAR, BoardRow
 from compbench.registry.method_source import default_settings_of, version_of
 from compbench.registry.registry import Registry
 from compbench.store.conditions import KINDS, of_record
@@ -44,8 +44,6 @@ RECORDS = ROOT / "leaderboards" / "records"
 
 TRIPLE = re.compile(r"^ *Theirs: (.+?)\s+Ours: (.+?)\s+Why: (.+?)(?=\n\s*\n|\n *Theirs: |\Z)", re.DOTALL | re.MULTILINE)
 STATEMENT = re.compile(r"^ *(Own|Figures|Size): (.+?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
-NEAR = 0.15
-"""Competing networks have numbers of parameters within this share of each other; a page gives the reason for any other size."""
 MASKS = ("masks", "even_masks", "factor_dropout", "dropout", "pi_full", "pi_marginal", "pi_unconditional")
 """Settings that determine which factors of a training condition a network gets."""
 NAMES = {

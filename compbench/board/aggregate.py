@@ -29,7 +29,7 @@ from compbench.board.groups import (
     section_of,
     variants,
 )
-from compbench.board.row import Board, BoardRow, Failure, failed_seeds
+from compbench.board.row import NEAR, USUAL, Board, BoardRow, Failure, failed_seeds
 from compbench.board.timing import NONE, pooled_steps, timing
 from compbench.board.verdict import Verdict
 from compbench.registry.equal_code import equal_code
@@ -99,6 +99,7 @@ def aggregate(
             )
             for row in _competing(made, defaults)
         ]
+        made = _with_sizes(made)
         listed = section.preset == "standard" and not section.changed
         lacks = _missing(made, primaries[section], required.get(section.task, ())) if listed else ()
         if lacks:
@@ -211,6 +212,19 @@ def _competing(rows: Sequence[BoardRow], defaults: Mapping[Method, str]) -> list
         return row._replace(kind="ablation", variant=row.variant or (changed(row.group.settings, default) if default else ""))
 
     return [placed(row) for row in rows]
+
+
+def _with_sizes(rows: Sequence[BoardRow]) -> list[BoardRow]:
+    """The rows of a section; those that compete with a network of another size than `USUAL` has say how large it is."""
+    usual = next(
+        (row.parameters for row in rows if (row.method, row.group.distribution) == USUAL and row.kind != "ablation"), None
+    )
+
+    def size(row: BoardRow) -> float:
+        found = row.parameters / usual if usual and row.parameters and row.kind == "run" else 1.0
+        return found if abs(found - 1) > NEAR else 0.0
+
+    return [row._replace(size=size(row)) for row in rows]
 
 
 def _missing(rows: Sequence[BoardRow], primary: str, required: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from compbench.board.families import Standing
 from compbench.board.groups import Section
 from compbench.board.papers import PaperFigure
 from compbench.board.ranking import Rank
-from compbench.board.row import BoardRow, Failure
+from compbench.board.row import USUAL, BoardRow, Failure
 from compbench.registry.declared import kind_of_data
 from compbench.registry.meaning import UNKNOWN
 from compbench.store.conditions import UNCOUNTED
@@ -205,6 +205,8 @@ def notes(row: BoardRow) -> tuple[str, ...]:
     found += row.untrained
     if row.uncounted:
         found.append(UNCOUNTED)
+    if row.size:
+        found.append(f"{row.size:.2g} times the parameters of {USUAL[0]}")
     if row.draws_means:
         found.append(f"draws means: its recall is {row.recall or 0:.2f} of real data's; not eligible for first")
     if row.worse_than_constant:

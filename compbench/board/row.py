@@ -26,6 +26,10 @@ CONSTANT = "constant", "compbench-methods"
 """Name and distribution of the method that ignores the request."""
 BASELINES = frozenset({CONSTANT, ("nearest", "compbench-methods"), ("additive", "compbench-methods")})
 """Methods that learn nothing: they answer with real samples of the seen data."""
+USUAL = "factored", "compbench-methods"
+"""Name and distribution of the method with whose number of parameters those of other networks are compared."""
+NEAR = 0.15
+"""Competing networks have numbers of parameters within this share of the usual one; a row says if its network has not."""
 
 
 class Failure(NamedTuple):
@@ -59,6 +63,8 @@ class BoardRow(NamedTuple):
         beyond: how its runs exceeded their budget or the method's declared steps, one phrase each.
         untrained: kinds of conditions that were requested but hardly trained on, one phrase each.
         uncounted: whether its runs trained a network and none of them counted on which conditions.
+        size: its number of parameters divided by that of the method `USUAL` in the same section, if the row competes and the two
+            differ by more than `NEAR`; otherwise 0.
         tuned: the study that chose its settings, if one study of `compbench tune` chose those of all its runs.
         records: names of the records that count.
         parts: inference-time and estimation error, where the method also ran on exact scores.
@@ -111,6 +117,7 @@ class BoardRow(NamedTuple):
     beyond: tuple[str, ...] = ()
     untrained: tuple[str, ...] = ()
     uncounted: bool = False
+    size: float = 0.0
     tuned: Tuning | None = None
     may_be_best: bool | None = None
     recall: float | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.sample_records import record, score
 
-from compbench.api.schemas import RECORD_FORMAT, Record
+from compbench.api.schemas import RECORD_FORMAT, Plugin, Profile, Record
 from compbench.board import notation
 from compbench.board.aggregate import rows
 from compbench.board.catalogue import TaskFacts
@@ -253,6 +253,27 @@ def test_a_row_of_an_older_version_says_that_a_newer_one_was_run_on_another_task
     assert [(row.method_version, row.newer_version) for row in (old, new)] == [(1, 3), (3, 0)]
     said = "version 1 of the method, whose newest is 3"
     assert [said in notation.notes(row) for row in (old, new)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "more", "said"),
+    [
+        (140_000, {}, ["0.14 times the parameters of factored"]),
+        (2_010_000, {}, ["2 times the parameters of factored"]),
+        (1_100_000, {}, []),
+        (900_000, {}, []),
+        (140_000, {"oracle": True}, []),
+        (140_000, {"distribution": ""}, []),
+    ],
+)
+def test_a_competing_network_of_another_size_than_factored_says_so(parameters: int, more: dict, said: list[str]) -> None:
+    """Oracles do not compete, and a method of the same name from another package is not `factored`."""
+    plugin = Plugin(distribution=more.get("distribution", "compbench-methods"))
+    usual = record(more={"profile": Profile(parameters=1_000_000), "plugin": plugin})
+    other = record(method="mine", more={"profile": Profile(parameters=parameters), "oracle": "oracle" in more})
+    found = {row.method: notation.notes(row) for row in rows([usual, other])}
+    assert [note for note in found["mine"] if "parameters" in note] == said
+    assert not any("parameters" in note for note in found["factored"])
 
 
 def test_a_row_of_an_older_version_than_the_installed_one_says_so() -> None:
