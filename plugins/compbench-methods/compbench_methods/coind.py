@@ -6,7 +6,7 @@ CoInD (Gaudi et al. 2025, arXiv 2503.01145), equation 9 with velocities in place
 NULL.  The method pools all training data, so on a task with silos it is a reference row.
 
 The penalty is that of the authors' code (one factor against all the others), and so are the masks: each factor independently with
-chance 0.2, which the code had when Shapes3D was added; today it has 0.3.  Version 1 penalised a pair of factors with all others
+chance 0.2, which the code has by default; for Shapes3D it has 0.3 today.  Version 1 penalised a pair of factors with all others
 open.  With more than two factors no example trains such a pair, so the network could satisfy the penalty without changing its
 answer to whole conditions.  With two factors both penalties are equal.  `masks=shares` selects the masks of version 1.  Version 2
 drew training times uniformly, whatever `budget.time_location` was; all other pooled networks draw logit-normal times around it,
@@ -16,7 +16,7 @@ Theirs: the network predicts noise on a diffusion path.
 Ours: it predicts velocities on the linear path.
 Why: all networks of the board share path, times and loss, so that methods differ only in their idea.
 
-Theirs: the chance of a mask is 0.3 today; early code masks all factors of an example of coloured digits at once.
+Theirs: the chance of a mask is 0.3 on Shapes3D today; early code masks all factors of an example of coloured digits at once.
 Ours: each factor is masked independently, with chance 0.2.
 Why: all tasks have one default, chosen by seen scores on six blocks (`experiments/blocks.py coind`, two seeds): independent
 masks have 0.95 of the seen pairs right and 0.90 of the seen samples in all six factors, the shares of version 1 have 0.84 and

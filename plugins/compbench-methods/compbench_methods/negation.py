@@ -18,8 +18,8 @@ Theirs: CoInD's network on coloured digits is a UNet with attention that predict
 Ours: the network of coind-not is that of `mono`; it predicts velocities, and samples follow the flow.
 Why: all networks of the board share path, times and loss, so that methods differ only in their idea.
 
-Theirs: on coloured digits CoInD masks all factors of an example at once, with chance 0.2.
-Ours: coind-not masks each factor independently, as CoInD does on Shapes3D.
+Theirs: CoInD's early code masks all factors of a coloured digit at once, with chance 0.2; today's masks each independently.
+Ours: coind-not masks each factor independently, with chance 0.2.
 Why: all tasks have one default, which was chosen by seen scores on six blocks (`experiments/blocks.py coind`).
 
 Figures: for Composable Diffusion CoInD's paper prints 0.0509 of coloured digits right with NOT colour, from another network with
