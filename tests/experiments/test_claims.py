@@ -59,6 +59,8 @@ def test_no_order_is_claimed_that_its_paper_does_not_compare() -> None:
     forced = [claim for claim in claims.claims() if claim.paper == "Forced rendering"]
     assert {side.method for claim in forced for side in (claim.better, claim.worse)} == {"low-rank"}
     assert len(forced) == 6
+    plans = [claim.worse for claim in claims.claims() if claim.task == "planning-noniid"]
+    assert plans == 2 * [claims.Side(method, {"local_ci": True}) for method in ("fedflow", "ddm", "dfd")]  # DCFM, table 2
 
 
 def test_noise_and_one_seed_are_open() -> None:
