@@ -166,11 +166,15 @@ def real_samples(task: Task) -> bytes:
 
 
 def limits(name: str) -> str:
-    """The scores of chance and of real data on each board, from the published tables."""
+    """The scores of the best constant answer and of real data on each board, from the published tables."""
     with TASKS.open() as file:
         rows = [row for row in csv.DictReader(file) if row["task"] == name and not row["changed"]]
-    found = [(row["preset"], row["primary"], row.get("zero") or "?", row["real"] or "?") for row in rows]
-    text = "*Chance* is a sampler that ignores its condition; *real* is real data in the place of samples."
+    found = [
+        ("; ".join([row["preset"], *method_tables.older("", 0, name, int(row["task_version"]))]),
+         row["primary"], row.get("zero") or "?", row["real"] or "?")
+        for row in rows
+    ]  # fmt: skip
+    text = "*Zero* is the best answer that ignores the request; *real* is real data in the place of samples."
     return text + "\n\n" + table(("preset", "score", "zero", "real"), found) if found else "No published records yet."
 
 
@@ -191,12 +195,12 @@ def best_rows(rows: Sequence[Row]) -> str:
         own.sort(key=lambda row: float(row["mean"]) * (-1 if row["direction"] == "higher" else 1))
         lines = [
             (f"[{row['method']}](../methods/{row['method']}.md)" + (" (reference)" if row["kind"] == "reference" else ""),
-             row["variant"] or "default", row["mean"], row["std"] or "-", row["num_seeds"])
+             settings_of(row), row["mean"], row["std"] or "-", row["num_seeds"])
             for row in own[:MOST_ROWS]
             if row["method"] in methods()
         ]  # fmt: skip
         head = f"`{preset}`, {source} data, {own[0]['score']} ({own[0]['direction']} is better)"
-        parts.append(head + "\n\n" + table(("method", "settings", "mean", "std", "seeds"), lines))
+        parts.append(head + "\n\n" + table(("method", "settings, versions", "mean", "std", "seeds"), lines))
     return "\n\n".join(parts)
 
 
@@ -289,10 +293,14 @@ def method_page(entry: Entry, rows: Sequence[Row]) -> str:
 
 def standing_of(row: Row) -> tuple[str, ...]:
     """Task, preset, settings and older versions of the runs, and name and mean of the score, of a method's row."""
-    old = method_tables.older(row["method"], int(row["method_version"]), row["task"], int(row["task_version"]))
-    kind = "reference" if row["kind"] == "reference" else ""
-    said = "; ".join(part for part in (kind, row["variant"] or "default", *old) if part)
+    said = ("reference; " if row["kind"] == "reference" else "") + settings_of(row)
     return f"[{row['task']}](../tasks/{row['task']}.md)", row["preset"], said, row["score"], row["mean"]
+
+
+def settings_of(row: Row) -> str:
+    """The settings of a row's runs, and which versions of them are older than today's."""
+    old = method_tables.older(row["method"], int(row["method_version"]), row["task"], int(row["task_version"]))
+    return "; ".join([row["variant"] or "default", *old])
 
 
 def deviation_table(text: str) -> str:

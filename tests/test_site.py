@@ -73,6 +73,18 @@ def test_the_page_of_a_method_has_its_settings_and_the_papers_figures() -> None:
         assert "[gmm-id](../tasks/gmm-id.md) | standard | reference; default | heldout_sw2 |" in scores
 
 
+def test_pages_say_which_runs_have_an_older_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    import method_tables
+    from site_pages import best_rows, board, limits, settings_of
+
+    monkeypatch.setattr(method_tables, "newest_versions", lambda: {("methods", "mono"): 9, ("tasks", "gmm-id"): 8})
+    rows = [row for row in board() if row["task"] == "gmm-id"]
+    (mono,) = (row for row in rows if row["method"] == "mono")
+    assert settings_of(mono) == "default; version 1 of the method, now 9; version 1 of the task, now 8"
+    assert settings_of(mono) in best_rows(rows)
+    assert "| standard; version 1 of the task, now 8 | heldout_sw2 |" in limits("gmm-id")
+
+
 def test_the_page_for_language_models_links_every_page_and_leaves_no_link_within_a_sentence() -> None:
     from site_pages import llms
 
