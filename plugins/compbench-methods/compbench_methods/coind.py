@@ -9,12 +9,12 @@ The penalty is that of the authors' code (one factor against all the others), an
 chance 0.2, which the code has by default; for Shapes3D it has 0.3 today.  Version 1 penalised a pair of factors with all others
 open.  With more than two factors no example trains such a pair, so the network could satisfy the penalty without changing its
 answer to whole conditions.  With two factors both penalties are equal.  `masks=shares` selects the masks of version 1.  Version 2
-drew training times uniformly, whatever `budget.time_location` was; all other pooled networks draw logit-normal times around it,
-and so does version 3.
+drew training times uniformly, whatever `budget.time_location` was, as DCFM and with it all our silo methods do; mono draws
+logit-normal times around it, and so does version 3.
 
 Theirs: the network predicts noise on a diffusion path.
 Ours: it predicts velocities on the linear path.
-Why: all networks of the board share path, times and loss, so that methods differ only in their idea.
+Why: path, times and loss are those of `mono`, so that methods differ only in their idea.
 
 Theirs: the chance of a mask is 0.3 on Shapes3D today; early code masks all factors of an example of coloured digits at once.
 Ours: each factor is masked independently, with chance 0.2.

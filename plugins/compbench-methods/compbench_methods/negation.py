@@ -16,7 +16,7 @@ Why: all composed rows of a task have one weight.
 
 Theirs: CoInD's network on coloured digits is a UNet with attention that predicts noise, and samples are DDIM's.
 Ours: the network of coind-not is that of `mono`; it predicts velocities, and samples follow the flow.
-Why: all networks of the board share path, times and loss, so that methods differ only in their idea.
+Why: path, times and loss are those of `mono`, so that methods differ only in their idea.
 
 Theirs: CoInD's early code masks all factors of a coloured digit at once, with chance 0.2; today's masks each independently.
 Ours: coind-not masks each factor independently, with chance 0.2.
