@@ -7,12 +7,12 @@
 `results_pages.py` puts the tables of `standard` into docs/results/, each on the page of its tasks' family.
 
 Two rows are compared as a board compares them (`compbench.board.ranking`): by the differences at equal seeds, with a variance
-that borrows from the other rows of the task, and p-values corrected over all claims (Holm).  An order *holds* or is *reversed*
-if it is significant after the correction; otherwise it is *open*.  If a row has an older version of its method or task, which
-has been repaired, the order *waits* for new runs, whatever the old ones say.  If the winner has less than 0.9 of the ceiling on
-combinations that it was trained on, the order means little, and the table says so.  If the rows of a paper's table had less than
-half of the training examples of the paper's protocol (the `paper` preset), a line above the table gives the share.  Forced
-rendering compares penalties of one architecture (figure 3), not architectures.
+that borrows from the other rows of the task, and p-values corrected over all claims of a paper (Holm), also those not run yet.
+An order *holds* or is *reversed* if it is significant after the correction; otherwise it is *open*.  If a row has an older
+version of its method or task, which has been repaired, the order *waits* for new runs, whatever the old ones say.  If the winner
+has less than 0.9 of the ceiling on combinations that it was trained on, the order means little, and the table says so.  If the
+rows of a paper's table had less than half of the training examples of the paper's protocol (the `paper` preset), a line above the
+table gives the share.  Forced rendering compares penalties of one architecture (figure 3), not architectures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -211,12 +211,14 @@ def shares_of_examples(found: Sequence[Found], registry: Registry) -> str:
 
 
 def verdicts(found: Sequence[Found]) -> list[str]:
-    """`holds`, `reversed`, `open` or `waits` for each claim; Holm's correction: a paper's claims with two seeds or more."""
+    """`holds`, `reversed`, `open` or `waits` for each claim; Holm's correction is over all claims of a paper, run or not."""
     said = [""] * len(found)
+    every = Counter(claim.paper for claim in claims())
     for paper in {each.claim.paper for each in found}:
         own = [index for index, each in enumerate(found) if each.claim.paper == paper]
-        tested = [index for index in own if found[index].p is not None]
-        fallen = dict(zip(tested, holm([p for index in tested if (p := found[index].p) is not None]), strict=True))
+        tested = {index: p for index in own if (p := found[index].p) is not None}
+        not_run = [1.0] * (every[paper] - len(tested))  # an order must not hold because others have not been run
+        fallen = dict(zip(tested, holm([*tested.values(), *not_run]), strict=False))
         for index in own:
             each = found[index]
             said[index] = ("**holds**" if each.gain > 0 else "**reversed**") if fallen.get(index) else "open"

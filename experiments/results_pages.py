@@ -272,8 +272,8 @@ def of_papers(known: Known, tasks: set[str]) -> Iterator[str]:
             shares = shares_of_examples(claims, Registry())
             yield f"## Claims of {paper}"
             yield (
-                f"{counted(said).capitalize()}; *open* is not significant after Holm's correction over the paper's claims. "
-                f"*A > B* claims that A is better than B. {CLAIMS_READ}{' ' if shares else ''}{shares}"
+                f"{counted(said).capitalize()}; *open* is not significant after Holm's correction over the paper's claims, "
+                f"run or not. *A > B* claims that A is better than B. {CLAIMS_READ}{' ' if shares else ''}{shares}"
             )
             yield table(claims, said)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from claims import Found, tally
+from claims import Found, claims, tally
 from results_tables import NUMBERS
 
 from compbench.api.schemas import Record
@@ -273,12 +273,16 @@ def orders(known: Known) -> str:
         return ""
     found = tally([verdict for _, verdict in known.claims])
     waits = f" {number(found.waiting)} wait for runs of a repaired method or task," if found.waiting else ""
-    papers = [one.claim.paper for one, _ in known.claims]
+    every = claims()
+    lacking = len(every) - len(known.claims)
+    unrun = f" {number(lacking)} {'has' if lacking == 1 else 'have'} no runs," if lacking else ""
+    papers = [one.paper for one in every]
     argued = papers.count("FKC")
     ours = f" ({argued} by FKC's argument, since our copy of it has no numbers)" if argued else ""
     return (
         f"Of {len(papers)} orders of two methods that {number(len(set(papers)))} papers claim{ours}, {found.holds} hold here, "
-        f"{found.against} are reversed,{waits} and {found.open} stay open, with Holm's correction over the claims of each paper."
+        f"{found.against} are reversed,{waits}{unrun} and {found.open} stay open, "
+        "with Holm's correction over each paper's claims."
     )
 
 
