@@ -129,17 +129,20 @@ Defaults = Mapping[tuple[str, str], tuple[int, Mapping[str, Json]]]
 """A map from the name and distribution of an installed method to its version and default settings."""
 
 
-def default_settings(sections: Mapping[Section, Mapping[Group, Iterable[Record]]], known: Defaults) -> dict[Method, str]:
+def default_settings(sections: Mapping[Section, Mapping[Group, Sequence[Record]]], known: Defaults) -> dict[Method, str]:
     """The settings that count as each method's defaults: those of the installed version, else those used on most tasks.
 
     A method that was never run at its defaults is left out.  A record of another version may say that no setting was given; its
     settings are then that version's defaults.  Older records do not say so: if all runs of that version agree on a setting's
-    value, that value is taken as its default.
+    value, that value is taken as its default.  Records without training (`samples_only`) do not count: `score --weights` adds
+    the hash of the weights to their settings.
     """
     found: dict[Method, dict[str, set[Section]]] = defaultdict(lambda: defaultdict(set))
     plain: dict[Method, set[str]] = defaultdict(set)
     for section, groups in sections.items():
         for group, records in groups.items():
+            if all(record.samples_only for record in records):
+                continue
             method = group.method, group.distribution, group.method_version
             found[method][group.settings].add(section)
             if any(record.given is not None and not {*record.given} & record.spec.settings.keys() for record in records):

@@ -172,6 +172,15 @@ def test_samples_of_which_no_training_was_seen_stand_apart_and_say_so() -> None:
     assert notation.notes(theirs)[0] == "samples only: compbench did not see its training; does not compete"
 
 
+def test_weights_scored_without_training_do_not_set_a_methods_default_settings() -> None:
+    runs = seeds("factored", 0.2, 0.3, settings={"dropout": 0.1})
+    (scored,) = seeds("factored", 0.25, settings={"dropout": 0.1, "weights_sha256": "f" * 64}, more={"samples_only": True})
+    installed = {("factored", scored.plugin.distribution): (scored.spec.method_version, {"dropout": 0.1})}
+    for known in ({}, installed):
+        own, reference = rows([*runs, scored], method_defaults=known)
+        assert (own.kind, own.rank, reference.kind) == ("run", (1, 1, 1, 1), "reference")
+
+
 def test_lower_is_better_where_the_primary_score_says_so() -> None:
     values = {"near": 1.0, "far": 5.0}
     made = [record(score("heldout_fid", v, primary=True), method=m) for m, v in values.items()]
