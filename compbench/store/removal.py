@@ -2,12 +2,13 @@
 
 A record is never half removed: it is deleted first, so that the run counts as not done from then on, and a dot-file reserves
 the record's name while the rest is deleted.  If the process is killed, `compbench verify` names the remaining files,
-and the next run of that spec deletes them.
+and the next run of that spec deletes them.  A full disk does not stop a removal, which makes room.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import re
@@ -24,6 +25,8 @@ from compbench.system.files import remove_tree
 from compbench.system.home import Home
 
 IDENTITY = re.compile(r"[0-9a-f]{12}")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk and of a used-up quota."""
 UNKNOWN = "unreadable"
 """The status of a file that cannot be read as a record."""
 
@@ -139,7 +142,10 @@ def remove(home: Home, one: Removal) -> None:
 
 @contextlib.contextmanager
 def _alone(home: Home, one: Removal) -> Iterator[None]:
-    """Hold the lease of the record's run, where the run is known."""
+    """Hold the lease of the record's run, where the run is known.
+
+    On a full disk no lease can be written.  Then nobody holds it, or `take` would have raised Busy, and no run can begin.
+    """
     try:
         identity = read_record(one.path).identity
     except CompbenchError:
@@ -151,6 +157,11 @@ def _alone(home: Home, one: Removal) -> Iterator[None]:
         lease = take(home.leases / f"{identity}.lease")
     except Busy as busy:
         raise Busy(busy.path, busy.holder, f"{one.path.stem} is under way again ({busy.holder}): stop that run first.") from busy
+    except Unwritable as error:
+        if getattr(error.__cause__, "errno", None) not in FULL:
+            raise
+        yield
+        return
     try:
         yield
     finally:

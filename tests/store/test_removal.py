@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from compbench.store import removal
 from compbench.store.lease import take
 from compbench.store.records import Store
 from compbench.store.verify import verify
+from compbench.system.errors import Unwritable
 from compbench.system.home import Home
 
 
@@ -142,3 +144,22 @@ def test_an_interrupted_removal_leaves_no_record_and_the_next_run_sweeps_up(home
     assert store.paths() == []
     store.sweep_up(spec(), record().identity)
     assert list(home.records.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_full_disk_does_not_stop_a_removal_and_a_read_only_one_does(
+    home: Home, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fails(path: Path) -> None:
+        error = OSError(number, "no lease can be written")
+        raise Unwritable.of(path, error) from error
+
+    path = written(home, record())
+    monkeypatch.setattr(removal, "take", fails)
+    (going,) = removal.removals(home, [path])
+    if number == errno.EROFS:
+        with pytest.raises(Unwritable, match="no lease can be written"):
+            removal.remove(home, going)
+    else:
+        removal.remove(home, going)
+    assert bool(files(home)) == (number == errno.EROFS)
