@@ -27,11 +27,9 @@ MOST_LISTED = 20
 )
 @click.option("--task", default="", metavar="NAME", shell_complete=names("tasks"), help="Records of this task: 'shapes3d-*'.")
 @click.option("--preset", type=PRESET, metavar="PRESET", help="Records at this preset: smoke.")
-@click.option(
-    "--status", default="", type=click.Choice(["", *STATUSES]), metavar="STATUS", help="Records with this status: failed."
-)
+@click.option("--status", type=click.Choice(STATUSES), metavar="STATUS", help="Records with this status: failed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(record: tuple[str, ...], method: str, task: str, preset: str | None, status: str, yes: bool) -> None:
+def remove(record: tuple[str, ...], method: str, task: str, preset: str | None, status: str | None, yes: bool) -> None:
     """Remove records from your own store, by name or by what they have in common.
 
     \b
@@ -45,7 +43,7 @@ def remove(record: tuple[str, ...], method: str, task: str, preset: str | None, 
 
     Exit status: 0 removed, 1 you answered no, 2 wrong usage or no such record.
     """
-    wanted = Wanted(method, task, preset or "", status)
+    wanted = Wanted(method, task, preset or "", status or "")
     if bool(record) == any(wanted):
         what = "names and filters together" if record else "neither a name nor a filter"
         raise CompbenchError(f"remove got {what}: name records, or give --method, --task, --preset or --status.")

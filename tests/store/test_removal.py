@@ -84,6 +84,14 @@ def test_filters_narrow_each_other(home: Home, filters: tuple[str, ...], left: s
     assert {name.split(".")[1] for name in Store(home.records).names()} == left
 
 
+def test_an_unknown_status_is_answered_by_the_statuses_that_there_are(home: Home) -> None:
+    written(home, record())
+    done = called("--status", "bad", "--yes")
+    assert (done.exit_code, "not one of 'ok', 'failed'" in done.output) == (2, True)
+    assert called("--status", "", "--yes").exit_code == 2
+    assert files(home)
+
+
 def test_nothing_goes_unless_someone_says_yes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(home, record())
     done = called(path.stem)
