@@ -77,6 +77,10 @@ MIGRATIONS: dict[int, Callable[[Raw], Raw]] = {
 """Each function turns a record of this format into one of the next.  Format 1 had no digest and is not read any more."""
 
 
+class NewerFormat(CompbenchError):
+    """A newer compbench wrote the record, which may be sound."""
+
+
 def parse(content: bytes) -> Record:
     """A record from its bytes, migrated to the present format.
 
@@ -163,7 +167,7 @@ def _undigested(content: bytes) -> tuple[bytes, str]:
 
 def _migrated(raw: Raw, number: int) -> Raw:
     if number > RECORD_FORMAT:
-        raise CompbenchError(f"has format {number}; this compbench reads up to {RECORD_FORMAT}: update it.")
+        raise NewerFormat(f"has format {number}; this compbench reads up to {RECORD_FORMAT}: update it.")
     for older in range(number, RECORD_FORMAT):
         if older not in MIGRATIONS:
             raise CompbenchError(f"has format {older}, which this compbench does not read.")

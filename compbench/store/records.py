@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from compbench.api.schemas import Artifact, Record, RunSpec, name_of
-from compbench.store.format import MAX_RECORD_BYTES, clean, dump, parse
+from compbench.store.format import MAX_RECORD_BYTES, NewerFormat, clean, dump, parse
 from compbench.store.validate import check_known, check_place, check_scores
 from compbench.system.errors import CompbenchError, Unreadable, Unwritable
 from compbench.system.files import read_limited, write_atomically
@@ -48,7 +48,12 @@ class Problem(NamedTuple):
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file.  Raises CompbenchError with the reason if the file was changed, forged or moved."""
+    """The record in a file.
+
+    Raises:
+        NewerFormat: a newer compbench wrote it.
+        CompbenchError: the file was changed, forged or moved; the message says why.
+    """
     try:
         record = parse(read_limited(path, MAX_RECORD_BYTES))
         check_place(record, path)
@@ -56,7 +61,8 @@ def read_record(path: Path) -> Record:
         _share_field_sets(record)
         return record
     except CompbenchError as error:
-        raise CompbenchError(clean(str(error))) from error  # the error may quote the file's content
+        kind = NewerFormat if isinstance(error, NewerFormat) else CompbenchError
+        raise kind(clean(str(error))) from error  # the error may quote the file's content
 
 
 def _share_field_sets(record: Record) -> None:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 from compbench.api.schemas import Artifact, Record
 from compbench.store import sealed
+from compbench.store.format import NewerFormat
 from compbench.store.records import Store, read_artifact, read_record
 from compbench.store.validate import check_costs, check_known, check_shots
 from compbench.system.errors import CompbenchError
@@ -42,7 +43,7 @@ class Report(NamedTuple):
 def verify(folder: Path) -> Report:
     """Check every file of a store: format, location, plausibility, hashes of artifacts, orphans and leftovers."""
     if not folder.is_dir():
-        raise CompbenchError(f"the store {folder} does not exist: name a folder of records.")
+        raise CompbenchError(f"there is no folder {folder}: name a folder of records.")
     records: list[Record] = []
     findings: list[Finding] = []
     named: set[str] = set()
@@ -55,7 +56,9 @@ def verify(folder: Path) -> Report:
             sealed.check(record)
             check_shots(record)
         except CompbenchError as error:
-            findings.append(Finding(path.name, "record", str(error), "restore the file from a copy, or delete it and run again"))
+            newer = isinstance(error, NewerFormat)
+            fix = "keep the file, and update compbench" if newer else "restore the file from a copy, or delete it and run again"
+            findings.append(Finding(path.name, "record", str(error), fix))
             named.update(other.name for other in paths if other.name.startswith(f"{path.stem}."))  # this record may own them
             continue
         wrong = [finding for artifact in record.artifacts if (finding := _artifact(folder, artifact))]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from support.sample_records import record, score
 from support.stored import store
 
-from compbench.api.schemas import Profile, Stage
+from compbench.api.schemas import RECORD_FORMAT, Profile, Stage
 from compbench.cli.main import main
 from compbench.store.format import dump, parse
 from compbench.store.records import Store, finished_among
@@ -110,6 +110,14 @@ def test_a_planted_fault_is_the_one_finding_and_says_how_to_mend_it(
     assert sorted(folder.iterdir()) == before
 
 
+def test_a_record_of_a_newer_format_is_to_be_kept_and_compbench_updated(tmp_path: Path) -> None:
+    folder = store(tmp_path / "records", 0.5)
+    path = record_of(folder)
+    path.write_bytes(dump(parse(path.read_bytes()).model_copy(update={"format": RECORD_FORMAT + 1})))
+    (finding,) = verify(folder).findings
+    assert (finding.name, finding.fix) == (path.name, "keep the file, and update compbench")
+
+
 def together(one: Path, other: Path) -> None:
     """What `rsync --ignore-existing other/ one/` does."""
     for path in other.iterdir():
@@ -154,7 +162,7 @@ def test_names_with_control_characters_do_not_reach_the_terminal(tmp_path: Path)
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_its_own(tmp_path: Path) -> None:
-    with pytest.raises(CompbenchError, match="does not exist"):
+    with pytest.raises(CompbenchError, match="there is no folder"):
         verify(tmp_path / "nothing")
     assert CliRunner().invoke(main, ["verify", str(tmp_path / "nothing")]).exit_code == 2
 
