@@ -94,9 +94,7 @@ def read_store(folder: Path) -> tuple[list[Record], list[str]]:
         CompbenchError: there is no such folder.
     """
     if not folder.is_dir():
-        raise CompbenchError(
-            f"the store {folder} does not exist: name a folder of records, or run something first (`compbench run`)."
-        )
+        raise CompbenchError(f"there is no folder {folder}: name a folder of records, or run something first (`compbench run`).")
     found, problems = read_records(Store(folder).paths())
     return found, [f"passed over: {problem.path.name} {problem.reason}" for problem in problems]
 

@@ -94,6 +94,12 @@ def test_the_verb_exports_what_is_sound_and_names_what_is_not(tmp_path: Path) ->
     assert len(csv_rows(tmp_path / "all.csv")) == 2
 
 
+def test_a_file_in_place_of_a_store_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(main, ["export", str(tmp_path / "file"), "--to", str(tmp_path / "x.csv")])
+    assert (done.exit_code, "there is no folder" in done.output) == (2, True)
+
+
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CompbenchError, match="no known ending"):
         export(made(), tmp_path / "all.xlsx")
