@@ -35,11 +35,11 @@ def write_films(films: Mapping[Section, tuple[Film, ...]], catalogue: Catalogue,
 
     Raises:
         CompbenchError: matplotlib is not installed.
+        Unwritable: a file cannot be written.
     """
     if not films:
         return ()
     mpl = needs_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     with mpl.rc_context(STYLE):
         names: Counter[str] = Counter()

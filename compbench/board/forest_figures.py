@@ -6,6 +6,7 @@ best constant answer, which ignores the request; the dashed line is real data.  
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -50,9 +51,9 @@ def write_figures(view: View, folder: Path) -> tuple[Path, ...]:
 
     Raises:
         CompbenchError: matplotlib is not installed.
+        Unwritable: a file cannot be written.
     """
     mpl = needs_matplotlib()
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     with mpl.rc_context(STYLE):
         for question in view.questions:
@@ -90,10 +91,13 @@ def _write(question: Question, folder: Path) -> list[Path]:
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PDF and SVG; `stem` is the path without the suffix.  Return the files."""
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in NO_DATE]
-    for path, metadata in zip(paths, NO_DATE.values(), strict=True):
-        figure.savefig(path, metadata=metadata)
+    """Write a figure as PDF and SVG, each whole or not at all; `stem` is the path without the suffix.  Return the files."""
+    paths = []
+    for kind, metadata in NO_DATE.items():
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=kind, metadata=metadata)
+        paths.append(stem.with_name(f"{stem.name}.{kind}"))
+        write_atomically(paths[-1], drawn.getvalue())
     return paths
 
 

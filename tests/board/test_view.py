@@ -17,7 +17,7 @@ from compbench.board.terminal import overview
 from compbench.board.view import View, family_rate, flop_words, interval_words, value_words
 from compbench.registry.registry import Registry
 from compbench.store.profiles import Costs
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, Unwritable
 
 
 def runs(method: str, value: float, *, task: str = "shapes3d-heavy", flops: float = 1e9, sample: float = 0.0) -> list[Record]:
@@ -138,6 +138,12 @@ def test_figures_are_the_same_bytes_each_time_and_come_with_an_entry_to_cite(tmp
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     assert "@software{compbench," in first[-1].read_text()
     assert first[1].read_text().count("leads") == 1
+
+
+def test_figures_that_cannot_be_written_are_one_line_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unwritable, match=r"could not write .*file/"):
+        draw(Material([*runs("leads", 0.8), *runs("far", 0.1)]), tmp_path / "file")
 
 
 def test_figures_of_nothing_are_an_error_that_says_why(tmp_path: Path) -> None:
