@@ -21,7 +21,7 @@ from compbench.cli.options import PRESET
 from compbench.cli.wrapping import paragraph, width_of_terminal
 from compbench.registry.registry import Registry
 from compbench.store.profiles import Costs, read_profiles
-from compbench.store.records import Store, find_among, read_record
+from compbench.store.records import Problem, Store, find_among, read_record
 from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home
@@ -78,7 +78,9 @@ def compare(
         if other in methods and name not in methods:
             raise CompbenchError(f"{suggest('method with records', name, sorted(methods), listed=False)}{_other_folder(folders)}")
     names = {name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)}
-    material = _together(stores, names)
+    material, problems = _together(stores, names)
+    for problem in problems:
+        click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
     if a in methods:
         found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.costs)
     else:
@@ -107,25 +109,32 @@ def _other_folder(folders: Sequence[Path]) -> str:
     return f" To compare with published records, name both folders: {' '.join(f'--records {one}' for one in others)}{what}."
 
 
-def _together(stores: Sequence[Store], names: Set[str]) -> Material:
-    """The material for a comparison of records of all stores; if several stores have a record, the first store's copy counts."""
+def _together(stores: Sequence[Store], names: Set[str]) -> tuple[Material, list[Problem]]:
+    """The material for a comparison of records of all stores, and the records that cannot be used.
+
+    If several stores have a record, the first store's copy counts.
+    """
     taken: set[str] = set()
-    parts = []
+    parts: list[Material] = []
+    problems: list[Problem] = []
     for store in stores:
         own = names & set(store.names()) - taken
         taken |= own
-        parts.append(site.read(store.folder, store.folder, names=sorted(own))[0])
+        material, more = site.read(store.folder, store.folder, names=sorted(own))
+        parts.append(material)
+        problems += [problem for problem in more if problem.path.name in own]  # a level may belong to a record that is not read
     if len(parts) == 1:
-        return parts[0]
+        return parts[0], problems
     kinds = {name: facts.kind for part in parts for name, facts in part.catalogue.items() if facts.kind}
     profiles = {one.name: one for store in stores for one in read_profiles(store.folder.parent / site.PROFILES)[0]}
-    return Material(
+    together = Material(
         records=[record for part in parts for record in part.records],
         standings={name: standing for part in parts for name, standing in part.standings.items()},
         catalogue={name: facts for part in parts for name, facts in part.catalogue.items()},
         costs=Costs(profiles.values(), kinds),
         methods={name: facts for part in parts for name, facts in part.methods.items()},
     )
+    return together, problems
 
 
 def _record(stores: Sequence[Store], text: str) -> Record:
@@ -144,7 +153,9 @@ def _chosen(material: Material, task: str, preset: str | None, methods: tuple[st
     records = list(material.records)
     for method in methods:
         if method not in {record.spec.method for record in records}:
-            raise CompbenchError(f"no record of '{method}' is of task '{task}'{f' at preset {preset}' if preset else ''}.")
+            asked = [f"of task '{task}'"] if task != "*" else []
+            asked += [f"at preset {preset}"] if preset else []
+            raise CompbenchError(f"no record of '{method}' {' '.join(['is', *asked]) if asked else 'can be used'}.")
     return tables(material)[0], records
 
 

@@ -192,12 +192,25 @@ def test_an_own_method_is_compared_with_published_records_of_another_folder(stor
         (["mono", "mono"], "'mono' is compared with itself"),
         (["mono", "factored", "--task", "gmm-*"], "no record of 'mono' is of task 'gmm-*'"),
         (["mono", "factored", "--task", "mpi3d-*"], "no record of 'factored' is of task 'mpi3d-*'"),
+        (["mono", "factored", "--preset", "smoke"], "no record of 'mono' is at preset smoke."),
         (["nothing", "else"], "no record matching 'nothing'"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line_and_2(store, words, said) -> None:
     done = verb(store, *words)
     assert (done.exit_code, said in done.output, done.output.count("\n")) == (2, True, 1), done.output
+
+
+def test_a_record_that_cannot_be_read_is_named_and_not_silently_left_out(store: Store) -> None:
+    path = next(path for path in store.paths() if ".mono." in path.name)
+    path.write_bytes(path.read_bytes()[:100])
+    done = verb(store, "mono", "factored", "--json")
+    assert (done.exit_code, done.stderr.count("\n")) == (0, 1)
+    assert done.stderr.startswith(f"passed over: {path.name} is not JSON")
+    assert path.stem not in json.loads(done.stdout)[0]["records"]
+    for path in store.paths():
+        path.write_bytes(b"")
+    assert "no record of 'mono' can be used." in verb(store, "mono", "factored").output
 
 
 def test_two_records_of_one_method_are_called_by_the_settings_in_which_they_differ() -> None:
