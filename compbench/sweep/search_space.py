@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import ValidationError
+
 from compbench.api.interfaces import Budget, Method
 from compbench.store.format import clean
 from compbench.sweep.parse import value_of
@@ -44,6 +46,13 @@ class Range(NamedTuple):
         """Optuna's parameters that stand for a value; None if the value is not in the space."""
         return {name: value} if isinstance(value, int | float) and self.low <= value <= self.high else None
 
+    def examples(self) -> tuple[Json, ...]:
+        """Five values from the lowest to the highest, or fewer whole numbers."""
+        ratio = self.high / self.low if self.log else 0.0
+        steps = [self.low * ratio ** (k / 4) if self.log else self.low + (self.high - self.low) * k / 4 for k in (1, 2, 3)]
+        found = [self.low, *steps, self.high]
+        return tuple(sorted({int(value) for value in found})) if self.whole else tuple(found)
+
     def in_words(self) -> str:
         low = 0.0 if 0 < self.low < TINY else self.low
         return f"{low:.4g} to {self.high:.4g}{' (log)' if self.log else ''}"
@@ -61,6 +70,10 @@ class Choice(NamedTuple):
     def parameters(self, name: str, value: object) -> dict[str, Json] | None:
         listed = [own for own in self.values if own == value]
         return {name: json.dumps(listed[0])} if listed else None  # as it is written there: 1 for 1.0
+
+    def examples(self) -> tuple[Json, ...]:
+        """All values."""
+        return self.values
 
     def in_words(self) -> str:
         return " or ".join(own if isinstance(own, str) else json.dumps(own) for own in self.values)
@@ -84,6 +97,10 @@ class WordOrRange(NamedTuple):
             return word
         number = self.numbers.parameters(name, value)
         return number and {f"{name} is": NUMBER, **number}
+
+    def examples(self) -> tuple[Json, ...]:
+        """The words, and some numbers."""
+        return *self.words.examples(), *self.numbers.examples()
 
     def in_words(self) -> str:
         return f"{self.words.in_words()} or {self.numbers.in_words()}"
@@ -112,6 +129,8 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
         found = _by_bounds(facts)
         if isinstance(found, str):
             left[name] = found
+        elif why := _tied(method, name, found):
+            left[name] = f"no other value fits the defaults of the other settings: {why}"
         else:
             space[name] = found
     budget = Budget.model_json_schema()["properties"]
@@ -123,6 +142,24 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
         space[name] = _parsed(name, word, whole=_is_whole(facts))
         left.pop(name, None)
     return space, left
+
+
+def _tied(method: Method, name: str, values: Values) -> str:
+    """Why the settings refuse all values but the default of one of them, the others being at their defaults; "" if they do not.
+
+    Shares that must sum to 1 are an example: chosen independently, they are refused.
+    """
+    default, why = method.settings.model_fields[name].default, ""
+    for value in values.examples():
+        if value == default:
+            continue
+        try:
+            method.settings.model_validate({name: value})
+        except ValidationError as error:
+            why = why or error.errors()[0]["msg"].removeprefix("Value error, ")
+        else:
+            return ""
+    return why
 
 
 def named(word: str) -> tuple[str, str]:

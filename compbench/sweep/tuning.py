@@ -41,10 +41,12 @@ MOST_PARAMETERS = 1.15
 """A trial is pruned if its network has more than this many times the default's parameters, so that rows compete at one size."""
 TOO_LARGE = "too large to run"
 """Optuna's mark of a trial whose network was known to be larger before the fit; it is not run, and another takes its place."""
+REFUSED = "refused settings"
+"""Optuna's mark of a trial whose settings the method or the budget refuses; it is not run, and another takes its place."""
 DEFAULT, STOPPED = "default settings", "stopped"
 """Optuna's marks of the trial of the default settings, and of a trial that Ctrl-C or a full disk stopped: it does not count."""
 MOST_PROPOSED = 20
-"""A study ends once this many times its trials were proposed, which only happens if most of the space makes networks larger."""
+"""A study ends once this many times its trials were proposed, which only happens if most of the space is not run."""
 
 
 class SettingsFile(Frozen):
@@ -144,7 +146,7 @@ def tune(
     while (done := len(_ran(study))) < trials and len(_ended(study)) < MOST_PROPOSED * trials:
         study.optimize(runner, n_trials=1, catch=(TrialFailed,))
         last = _ended(study)[-1]
-        if TOO_LARGE in last.user_attrs:
+        if not _was_run(last):
             continue
         best = study.best_value if any(trial.state.name == "COMPLETE" for trial in study.trials) else None
         value = last.value if last.state.name == "COMPLETE" else None
@@ -179,6 +181,10 @@ class _Runner:
         for seed in range(self._seeds):
             changes = {"overrides": {**self._request.overrides, **chosen}, "seed": seed}
             asked = self._request.model_copy(update=changes)
+            if seed == 0 and (why := self._refusal(asked)):
+                trial.set_user_attr(REFUSED, value=True)
+                trial.set_user_attr("why", clean(why)[:300])
+                raise optuna.TrialPruned
             if seed == 0 and self._is_larger(trial, "untrained parameters", self._size(asked)):
                 trial.set_user_attr(TOO_LARGE, value=True)
                 raise optuna.TrialPruned
@@ -224,6 +230,15 @@ class _Runner:
         trial.set_user_attr("why", clean(why)[:300])
         return TrialFailed(why)
 
+    def _refusal(self, request: RunRequest) -> str:
+        """Why the method or the budget refuses the settings; "" if they do not."""
+        try:
+            settings_of(request, self._registry.load("methods", request.method))
+            budget_of(request, task_of(request, self._registry))
+        except CompbenchError as error:
+            return str(error)
+        return ""
+
     def _size(self, request: RunRequest) -> int | None:
         """Number of parameters of the untrained network; None if that is not known before a fit."""
         import torch
@@ -267,7 +282,11 @@ def _waiting(study: Study) -> list[FrozenTrial]:
 
 def _ran(study: Study) -> list[FrozenTrial]:
     """Finished trials that were run, oldest first."""
-    return [trial for trial in _ended(study) if TOO_LARGE not in trial.user_attrs]
+    return [trial for trial in _ended(study) if _was_run(trial)]
+
+
+def _was_run(trial: FrozenTrial) -> bool:
+    return not {TOO_LARGE, REFUSED} & trial.user_attrs.keys()
 
 
 def _defaults(space: Space, method: Method, budget: Mapping[str, Json]) -> dict[str, Json] | None:
@@ -308,7 +327,8 @@ def _outcome(request: RunRequest, study: Study, num_cells: int) -> SettingsFile:
     ended = _ran(study)
     complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
     if not complete:
-        why = next((trial.user_attrs["why"] for trial in reversed(ended) if "why" in trial.user_attrs), "no trial was run")
+        said = [trial.user_attrs["why"] for trial in _ended(study) if "why" in trial.user_attrs]
+        why = said[-1] if said else "no trial was run"
         raise CompbenchError(f"none of {len(ended)} trials of '{request.method}' on '{request.task}' ended well: {why}")
     best = min(complete, key=lambda trial: math.inf if trial.value is None else trial.value)
     assert best.value is not None

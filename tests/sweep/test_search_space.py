@@ -96,6 +96,15 @@ def test_a_number_without_a_scale_keeps_its_word_and_the_reason_is_given(name: s
     assert setting not in left
 
 
+def test_shares_that_sum_to_1_keep_their_defaults_unless_they_are_named() -> None:
+    space, left = search_space(method("dcfm-a"), [])
+    for name in ("pi_full", "pi_marginal", "pi_unconditional"):
+        assert "must be 1, got" in left[name]
+    assert {"ci_weight", "weight"} <= space.keys()
+    assert "pi_full" in search_space(method("dcfm-a"), ["pi_full=0.5:0.9"])[0]
+    assert {"begin", "end"} <= search_space(method("interval-cfg"), [])[0].keys()  # most pairs are intervals
+
+
 def test_a_word_and_a_range_may_be_searched_together() -> None:
     space, _ = search_space(method("driftlite"), ["num_steps=budget,50:200:log"])
     assert space["num_steps"] == WordOrRange(Choice(("budget",)), Range(50, 200, log=True, whole=True))

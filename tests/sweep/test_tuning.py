@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.sweep import tuning
-from compbench.sweep.tuning import TOO_LARGE, Progress, Start, read_settings, tune
+from compbench.sweep.tuning import REFUSED, TOO_LARGE, Progress, Start, read_settings, tune
 from compbench.system.errors import CompbenchError
 
 METHOD = '''"""level: one grey level everywhere, whatever is asked."""
@@ -221,6 +221,37 @@ def test_a_trial_that_fails_is_counted_and_a_study_of_failures_says_why(tmp_path
     with pytest.raises(CompbenchError, match="none of 2 trials .* ended well: .*too bright"):
         tune(request(tmp_path, level), ["level=0.96:1.0", "noise=false"], trials=2, seeds=1, listener=seen.append)
     assert [progress.value for progress in seen] == [None, None]
+
+
+PAIRED = METHOD.replace("import Field", "import Field, model_validator").replace(
+    "\n\ndef fit(",
+    """
+    @model_validator(mode="after")
+    def _light_or_noisy(self):
+        if self.level > 0.5 and self.noise:
+            raise ValueError("a light level has no noise")
+        return self
+
+
+def fit(""",
+    1,
+)
+
+
+def test_settings_that_the_method_refuses_are_not_run_and_others_take_their_place(tmp_path: Path, level: Path) -> None:
+    level.write_text(PAIRED)
+    seen: list[Progress] = []
+    space = ["level=0.1,0.2,0.8,0.9", "noise=false,true"]
+    found, path = tune(request(tmp_path, level), space, trials=10, seeds=1, listener=seen.append)
+    cost = found.tuning
+    assert (cost.trials, cost.pruned, cost.failed, len(seen)) == (10, 0, 0, 10)
+    assert REFUSED in (path.parent / "study.journal").read_text()  # some were proposed
+
+
+def test_a_study_of_refused_settings_says_why(tmp_path: Path, level: Path) -> None:
+    level.write_text(PAIRED)
+    with pytest.raises(CompbenchError, match="none of 0 trials .* ended well: .*a light level has no noise"):
+        tune(request(tmp_path, level), ["level=0.8,0.9", "noise=true"], trials=2, seeds=1)
 
 
 def test_a_run_takes_a_settings_file_and_its_record_says_where_they_come_from(
