@@ -239,7 +239,9 @@ def updated(model: M, changed: dict[str, Json], what: str, prefix: str, *, optio
         its_own = first["type"] in ("value_error", "assertion_error")  # raised by a validator of the class, in words for people
         found_wrong = first["msg"].removeprefix("Value error, ") if its_own or not takes else f"it takes {takes}"
         means = fields[key].description if key in fields else what
-        raise CompbenchError(f"{option} {prefix}{key}={changed.get(key)!r}: {found_wrong} ({means}).") from error
+        given = [key] if key else changed  # a validator of the class says how its fields belong together
+        words = " ".join(f"{prefix}{name}={changed.get(name)!r}" for name in given)
+        raise CompbenchError(f"{option} {words}: {found_wrong} ({means}).") from error
     refuse_infinite({prefix + key: value for key, value in found.model_dump().items()}, option)
     return found
 

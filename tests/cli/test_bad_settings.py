@@ -19,6 +19,8 @@ from compbench.cli.main import main
         ("fedprox", "blobs-noniid", "mu=-1", "--set mu=-1: it takes 0 <= number"),
         ("scaffold", "blobs-noniid", "rounds=0", "--set rounds=0: it takes 1 <= integer"),
         ("factored", "gmm-id", "head_width=abc", "--set head_width='abc': it takes 0 < number <= 8 (hidden units of"),
+        ("interval-cfg", "blobs-noniid", "begin=0.9", "--set begin=0.9: begin must not be after end, got 0.9 and 0.8 (method"),
+        ("soup", "blobs-noniid", "pi_full=0.5", "--set pi_full=0.5: pi_full + pi_marginal + pi_unconditional must be 1, got 0.8"),
         ("cfg-plus", "gmm-id", "strength=0.5", "composes around a base combination, not around NULL"),
         ("interval-cfg", "gmm-id", "weight=2", "composes around a base combination, not around NULL"),
         ("fkc-oracle", "blobs-noniid", "num_particles=2", "the task has no analytic scores"),
