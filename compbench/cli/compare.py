@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import shlex
 from collections.abc import Sequence, Set
 from pathlib import Path
 
@@ -105,8 +106,9 @@ def _other_folder(folders: Sequence[Path]) -> str:
         return ""
     own, published = Home.of_user().records, Path("leaderboards", "records")
     others = (own, folders[0]) if folders[0].resolve() != own.resolve() else (own, published)
+    words = [word for one in others for word in ("--records", str(one))]
     what = "" if others[1] != published or published.is_dir() else " (in a clone of compbench)"
-    return f" To compare with published records, name both folders: {' '.join(f'--records {one}' for one in others)}{what}."
+    return f" To compare with published records, name both folders: {shlex.join(words)}{what}."
 
 
 def _together(stores: Sequence[Store], names: Set[str]) -> tuple[Material, list[Problem]]:

@@ -6,6 +6,7 @@ import contextlib
 import keyword
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from importlib.metadata import distributions
@@ -48,7 +49,7 @@ def new(name: str, kind: StarterKind, into: Path) -> None:
     if not repository():
         message = f"the address of compbench's repository is not known; {folder / 'README.md'} says what the workflows need"
         click.echo(paragraph("note: ", message))
-    click.echo(f'next: cd {folder} && pip install -e ".[test]" && pytest')
+    click.echo(f'next: cd {shlex.quote(str(folder))} && pip install -e ".[test]" && pytest')
 
 
 def render(name: str, kind: StarterKind = "method", source: str = "") -> dict[str, bytes]:

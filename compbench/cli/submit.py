@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Literal
@@ -59,7 +60,8 @@ def submit(records: tuple[str, ...], leaderboards: Path, training_data: Literal[
         click.echo(f"there already: {path}")
     for error in left_out:
         click.echo(f"left out: {error}")
-    board = f"compbench board --records {leaderboards / 'records'} --output {leaderboards / 'site'} --link"
+    records_here, site = str(leaderboards / "records"), str(leaderboards / "site")
+    board = shlex.join(["compbench", "board", "--records", records_here, "--output", site, "--link"])
     click.echo(f"next: {board}, commit {leaderboards}, and open a pull request")
 
 

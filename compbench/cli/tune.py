@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Unpack
 
 import click
@@ -119,4 +120,6 @@ def tune(
         f"{tuning.trials} trials ({tuning.pruned} pruned, {tuning.failed} failed) took {tuning.train_flops:.3g} FLOP of training "
         f"and {tuning.cpu_seconds:.0f} CPU seconds"
     )
-    click.echo(f"written to {path}\ncompbench run --method {method} --task {task} --preset {tuning.preset} --settings {path}")
+    words = ["compbench", "run", "--method", method, "--task", task, "--preset", tuning.preset, "--settings", str(path)]
+    words += [word for file in options["plugins"] for word in ("--plugin", str(file))]
+    click.echo(f"written to {path}\n{shlex.join(words)}")

@@ -1,5 +1,6 @@
 """The plugin project that `compbench new` writes; that it works as written is `test_stranger.py`'s to show."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,11 @@ def test_a_taken_name_is_refused() -> None:
         start("blobs-iid", "task", Path())
     with pytest.raises(CompbenchError, match="there is a metric 'mode_share' already"):
         start("mode-share", "metric", Path())
+
+
+def test_the_next_command_works_for_a_folder_with_a_space(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["new", "some-idea", "--into", str(tmp_path / "my work")])
+    assert shlex.split(done.output.splitlines()[-1])[:3] == ["next:", "cd", str(tmp_path / "my work" / "compbench-some-idea")]
 
 
 def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:

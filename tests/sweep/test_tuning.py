@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,16 @@ def test_the_command_says_first_what_is_searched_and_what_is_not_and_why(
     ]
     assert lines[3].startswith("trial 1 of 1: ")
     assert CliRunner().invoke(main, [*words, "--quiet"], catch_exceptions=False).stderr == ""
+
+
+def test_the_printed_command_runs_the_settings_as_it_stands(tmp_path: Path, level: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "my höme"))
+    words = ["tune", "level", "--task", "bump-center", "--preset", "smoke", "--plugin", str(level), "--device", "cpu"]
+    done = CliRunner().invoke(main, [*words, "--threads", "1", "--trials", "1", "--quiet"], catch_exceptions=False)
+    program, *command = shlex.split(done.stdout.splitlines()[-1])
+    assert program == "compbench"
+    found = CliRunner().invoke(main, [*command, "--dry-run", "--device", "cpu"], catch_exceptions=False)
+    assert (found.exit_code, "none yet" in found.stdout) == (0, True), found.output
 
 
 def test_ctrl_c_ends_the_study_and_no_trial_counts_for_it(tmp_path: Path, level: Path) -> None:
