@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from compbench.api.interfaces import Budget, Method
+from compbench.registry.resolve import values_of
 from compbench.store.format import clean
 from compbench.sweep.parse import value_of
 from compbench.system.errors import CompbenchError
@@ -47,11 +49,11 @@ class Range(NamedTuple):
         return {name: value} if isinstance(value, int | float) and self.low <= value <= self.high else None
 
     def examples(self) -> tuple[Json, ...]:
-        """Five values from the lowest to the highest, or fewer whole numbers."""
+        """The lowest and the highest value, and three between them, or fewer whole numbers."""
         ratio = self.high / self.low if self.log else 0.0
         steps = [self.low * ratio ** (k / 4) if self.log else self.low + (self.high - self.low) * k / 4 for k in (1, 2, 3)]
-        found = [self.low, *steps, self.high]
-        return tuple(sorted({int(value) for value in found})) if self.whole else tuple(found)
+        found = (self.low, self.high, *steps)
+        return tuple(dict.fromkeys(int(value) for value in found)) if self.whole else found
 
     def in_words(self) -> str:
         low = 0.0 if 0 < self.low < TINY else self.low
@@ -120,7 +122,7 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
             (budget.learning_rate).
 
     Raises:
-        CompbenchError: an entry of `narrowed` has another form, or the method does not have the setting.
+        CompbenchError: an entry of `narrowed` has another form or leaves the setting's bounds, or there is no such setting.
     """
     space: Space = {}
     left: dict[str, str] = {}
@@ -140,8 +142,25 @@ def search_space(method: Method, narrowed: Sequence[str]) -> tuple[Space, dict[s
             known = ", ".join([*schema, *(f"budget.{entry}" for entry in budget)])
             raise CompbenchError(f"--search {name}: '{method.name}' has no such setting; it has {known}.")
         space[name] = _parsed(name, word, whole=_is_whole(facts))
+        entry = name.removeprefix("budget.")
+        fields = method.settings.model_fields if entry == name else Budget.model_fields
+        for value in _refused(space[name], fields[entry]):
+            raise CompbenchError(f"--search {name}={word}: {value!r} is refused, because '{name}' takes {values_of(facts)}.")
         left.pop(name, None)
     return space, left
+
+
+def _refused(values: Values, field: FieldInfo) -> list[Json]:
+    """The values of a range or choice that a field refuses, whatever the other fields are."""
+    kind: Any = Annotated[field.annotation, field]
+    adapter: TypeAdapter[object] = TypeAdapter(kind)
+    found = []
+    for value in values.examples():
+        try:
+            adapter.validate_python(value)
+        except ValidationError:
+            found.append(value)
+    return found
 
 
 def _tied(method: Method, name: str, values: Values) -> str:

@@ -41,6 +41,10 @@ def test_bounds_give_the_search_space_and_words_narrow_it() -> None:
         ("num_pilots=1:2.5", "is a whole number"),
         ("num_steps=budget,1:2.5", "is a whole number"),
         ("weight=1:2,3:4", "give one range"),
+        ("weight=1:50", "50 is refused, because 'weight' takes 0 <= number <= 20 or task"),
+        ("weight=1,50", "50 is refused"),
+        ("weight=tisk,1:4", "'tisk' is refused"),
+        ("budget.learning_rate=-1:1", "-1 is refused, because 'budget.learning_rate' takes 0 < number"),
     ],
 )
 def test_a_search_that_says_nothing_is_refused(word: str, message: str) -> None:
