@@ -21,19 +21,20 @@ from compbench.api.interfaces import Method, OpenTask, Source
 from compbench.api.schemas import Frozen, Record, RunRequest, Tuning
 from compbench.registry.meaning import code_of
 from compbench.registry.registry import Registry
-from compbench.registry.resolve import budget_of, settings_of, task_context, task_of
+from compbench.registry.resolve import budget_of, settings_of, task_context, task_of, why_not
 from compbench.runner.one_run import run
 from compbench.store.format import clean
 from compbench.store.lease import Busy
 from compbench.sweep.nested_holdout import NestedRegistry
 from compbench.sweep.search_space import Space, named, search_space
-from compbench.system.errors import CompbenchError, Unwritable, first_of
+from compbench.system.errors import CompbenchError, Refused, Unwritable, brief, first_of
 from compbench.system.files import Json, write_atomically
 from compbench.system.home import Home, home_beside
 from compbench.system.profiling import num_parameters
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.storages import JournalStorage
     from optuna.trial import FrozenTrial
 
 INSTALL = "tuning needs Optuna: pip install 'compbench[tune]'."
@@ -98,12 +99,11 @@ def tune(
         The best settings with their provenance, and the file that holds them.
 
     Raises:
-        CompbenchError: Optuna is not installed, the search space is empty, or no trial ended well.
+        CompbenchError: Optuna is not installed, the search space is empty, the study is damaged, or no trial ended well.
+        Refused: the method cannot work on the task.
     """
     try:
         import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
     except ModuleNotFoundError as error:
         raise CompbenchError(INSTALL) from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # `listener` reports progress instead
@@ -113,6 +113,8 @@ def tune(
     method = registry.load("methods", request.method)
     task = task_of(request, registry)
     settings_of(request, method)
+    if reason := why_not(method, task):
+        raise Refused(f"{reason.removesuffix('.')}; `compbench info {method.name}` says where it works.")
     if method.oracle:
         raise CompbenchError(f"'{method.name}' is an oracle that uses the task's own distributions, so there is nothing to tune.")
     space, left = search_space(method, narrowed)
@@ -131,7 +133,7 @@ def tune(
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(
             study_name=folder.name,
-            storage=JournalStorage(JournalFileBackend(str(folder / "study.journal"))),
+            storage=_journal(folder / "study.journal"),
             load_if_exists=True,
             sampler=optuna.samplers.TPESampler(seed=study_seed),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
@@ -156,6 +158,33 @@ def tune(
     path = folder / "settings.json"
     write_atomically(path, (found.model_dump_json(indent=1) + "\n").encode())
     return found, path
+
+
+def _journal(path: Path) -> JournalStorage:
+    """The storage of a study.
+
+    A process that was killed, or whose disk was full, leaves an unfinished last line, to which Optuna would append the next one.
+    The line is removed.
+
+    Raises:
+        CompbenchError: another line is damaged.
+    """
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+    if path.exists():
+        lock = JournalFileSymlinkLock(str(path))
+        lock.acquire()
+        try:
+            with path.open("r+b") as file:
+                file.truncate(file.read().rfind(b"\n") + 1)
+        finally:
+            lock.release()
+    try:
+        return JournalStorage(JournalFileBackend(str(path)))
+    except ValueError as error:
+        what = f"the study's journal {path} is damaged ({brief(error)})"
+        raise CompbenchError(f"{what}; move it away and try again: finished runs of its trials are kept.") from error
 
 
 class TrialFailed(Exception):

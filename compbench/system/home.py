@@ -124,14 +124,17 @@ def processed_data(cache: Path) -> list[Path]:
 
 
 def home_beside(folder: Path, data: Path) -> Path:
-    """A separate home in `folder`, with the user's official data."""
-    folder.mkdir(parents=True, exist_ok=True)
-    link = folder / "data"
-    if link.is_symlink() and not link.exists():
-        link.unlink(missing_ok=True)  # the user's home has moved
-    if data.is_dir():
-        with contextlib.suppress(FileExistsError):
-            link.symlink_to(data, target_is_directory=True)
+    """A separate home in `folder`, with the user's official data.  Raises Unwritable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        link = folder / "data"
+        if link.is_symlink() and not link.exists():
+            link.unlink(missing_ok=True)  # the user's home has moved
+        if data.is_dir():
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(data, target_is_directory=True)
+    except OSError as error:
+        raise Unwritable.of(folder, error) from error
     return folder
 
 

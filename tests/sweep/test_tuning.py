@@ -12,7 +12,7 @@ from compbench.api.schemas import RunRequest
 from compbench.cli.main import main
 from compbench.sweep import tuning
 from compbench.sweep.tuning import REFUSED, TOO_LARGE, Progress, Start, read_settings, tune
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, Refused, Unwritable
 
 METHOD = '''"""level: one grey level everywhere, whatever is asked."""
 
@@ -176,6 +176,33 @@ def test_the_printed_command_runs_the_settings_as_it_stands(tmp_path: Path, leve
     assert program == "compbench"
     found = CliRunner().invoke(main, [*command, "--dry-run", "--device", "cpu"], catch_exceptions=False)
     assert (found.exit_code, "none yet" in found.stdout) == (0, True), found.output
+
+
+def test_a_pair_that_cannot_work_is_refused_before_a_study_begins(tmp_path: Path) -> None:
+    asked = RunRequest.of(task="gauss2d-fact-id", method="dcfm-a", preset="smoke", home=str(tmp_path))
+    with pytest.raises(Refused, match="the task has one silo, .*; `compbench info dcfm-a` says where it works"):
+        tune(asked, [], trials=4, seeds=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_cannot_be_written_is_one_line(tmp_path: Path, level: Path) -> None:
+    (tmp_path / "studies").touch()  # a file where the folder should be
+    with pytest.raises(Unwritable, match="could not write .*studies"):
+        tune(request(tmp_path, level), [], trials=1, seeds=1)
+
+
+def test_a_journal_that_was_cut_goes_on_and_one_that_is_damaged_is_one_line(tmp_path: Path, level: Path) -> None:
+    asked, space = request(tmp_path, level), ["level=0.1:0.95", "noise=false"]
+    _, path = tune(asked, space, trials=2, seeds=1)
+    journal = path.parent / "study.journal"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-20])  # as a full disk leaves it
+    for trials in (2, 3):
+        found, _ = tune(asked, space, trials=trials, seeds=1)
+        assert (found.tuning.trials, found.tuning.failed) == (trials, 0)
+    journal.write_bytes(b"{\n" + whole)
+    with pytest.raises(CompbenchError, match="study.journal is damaged .*; move it away"):
+        tune(asked, space, trials=2, seeds=1)
 
 
 def test_ctrl_c_ends_the_study_and_no_trial_counts_for_it(tmp_path: Path, level: Path) -> None:
