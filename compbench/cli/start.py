@@ -86,10 +86,19 @@ def _say_of_surroundings(error: OSError) -> int:
     what = SURROUNDINGS.get(error.errno or 0)
     if what is None:
         raise error
-    if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG):
+    if error.filename is None and error.errno in (errno.ENOSPC, errno.EIO, errno.EFBIG) and _is_of_output(error):
         what = f"the standard output accepts no more data: {error.strerror}."
         _discard(1)
     return _say(what, 2)
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether an error was raised while the command line printed, and not while a library wrote a file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = str(trace.tb_frame.f_globals.get("__name__", "")) if trace is not None else ""
+    return module.partition(".")[0] in ("click", "rich") or module == __name__ or module.startswith("compbench.cli")
 
 
 def _say(line: str, status: int) -> int:

@@ -120,6 +120,16 @@ def test_a_signal_while_the_command_line_is_parsed_is_one_line_too(
     assert capsys.readouterr().err == "compbench: stopped.\n"
 
 
+def test_a_full_disk_is_not_said_to_be_the_output() -> None:
+    script = (
+        "from unittest import mock\nfrom compbench.cli import main, start\n"
+        "full = lambda **_: open('/dev/full', 'wb', 0).write(b'x')\n"  # as a library does; the error names no file
+        "with mock.patch.object(main, 'main', full): start.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "compbench: the disk is full; nothing more can be written.\n")
+
+
 def test_few_descriptors_are_one_line(tmp_path: Path) -> None:
     script = (
         "import os, resource, sys\nfrom unittest import mock\nfrom compbench.cli import main, start\n"
