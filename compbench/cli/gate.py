@@ -111,21 +111,22 @@ def _gated(plan: Plan, options: GateOptions, folder: Path) -> int:
         meant = accepted_in(worktree.messages(Path.cwd(), options["base_ref"]))
         plan = plan._replace(accept=(*plan.accept, *meant))
         result = compared(plan, head, base, stored, say)
-    if options["write_baseline"]:
+    compares = base is not None or stored is not None
+    if compares and options["as_json"]:
+        facts = {"accepted": list(plan.accept), "tolerance": plan.tolerance, "clock": plan.options.clock}
+        click.echo(report.as_json(result.rows, facts))
+    elif compares:
+        report.terminal(result.rows)
+    if options["write_baseline"]:  # only now: if a file cannot be written, the result of minutes is not lost
         try:
             baseline.write(options["write_baseline"], usable(result.facts), usable(result.scores))
         except sides.Unable as error:
             raise sides.CouldNotRun(f"no baseline was written: {error}") from error
         click.echo(f"wrote {options['write_baseline']}", err=True)
-        if base is None and stored is None:
-            return 0
+    if not compares:
+        return 0
     if options["markdown"]:
         write_atomically(options["markdown"], report.markdown(result.rows).encode())
-    if options["as_json"]:
-        facts = {"accepted": list(plan.accept), "tolerance": plan.tolerance, "clock": plan.options.clock}
-        click.echo(report.as_json(result.rows, facts))
-    else:
-        report.terminal(result.rows)
     return EXIT[answer(result.rows)]
 
 

@@ -202,6 +202,12 @@ def test_markdown_is_written_and_names_the_regression(world, tmp_path) -> None:
     assert "**regression**" in text
 
 
+def test_a_table_that_cannot_be_written_is_printed(world, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    done = gate(*CELL, "--markdown", str(tmp_path / "file" / "gate.md"))
+    assert (done.exit_code, "could not write" in done.output, "pass: nothing got worse" in done.output) == (2, True, True)
+
+
 def test_a_stored_baseline_gates_facts_and_scores_and_never_speed(world, tmp_path) -> None:
     assert gate(*CELL, "--write-baseline", "b.json", base=False).exit_code == 0
     first = (tmp_path / "b.json").read_bytes()
