@@ -99,6 +99,9 @@ class Subject:
         self.device, self.seed, resolve = devices.resolve(order["device"]), int(order["seed"]), _resolve()
         self.method = registry.load("methods", request.method)
         self.task = resolve.task_of(request, registry)
+        why_not = getattr(resolve, "why_not", None)  # older code lacks it
+        if why_not is not None and (reason := why_not(self.method, self.task)):
+            raise ours("errors").CompbenchError(reason)
         self.settings = resolve.settings_of(request, self.method)
         self.budget = resolve.budget_of(request, self.task)
         source = self.task.source(Path(request.home) / "data", request.source)

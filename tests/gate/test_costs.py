@@ -180,3 +180,13 @@ def test_a_method_that_fails_is_said_and_ends_with_status_1(tmp_path: Path, monk
     assert result.exit_code == 1
     assert "broken on gmm-id could not be measured: " in result.output
     assert not (tmp_path / "home" / "profiles").exists()
+
+
+def test_a_pair_that_cannot_work_is_said_and_not_measured(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(costs.alone.__wrapped__, "__defaults__", (tmp_path,))
+    result = CliRunner().invoke(main, ["profile", "--method", "dcfm-a", "--task", "gmm-id", "--preset", "smoke", "--quiet"])
+    assert result.exit_code == 1
+    assert "dcfm-a on gmm-id could not be measured: " in result.output
+    assert "the task has one silo" in result.output
+    assert not (tmp_path / "home" / "profiles").exists()
