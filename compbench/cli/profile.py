@@ -102,12 +102,14 @@ def profile(**options: Unpack[ProfileOptions]) -> None:
         side = sides.head_of(scratch, home.data, tuple(path.resolve() for path in options["plugins"]))
         for cell in cells:
             try:
-                found, path = _measured(side, cell, cell_options, options, folder, say)
+                found = _measured(side, cell, cell_options, options, folder, say)
             except sides.Unable as error:
                 failed += 1
                 click.echo(f"compbench: {cell.method} on {cell.task} could not be measured: {error}", err=True)
                 continue
-            click.echo(json.dumps(found.model_dump(mode="json"), sort_keys=True) if options["as_json"] else _words(found, path))
+            as_json = json.dumps(found.model_dump(mode="json"), sort_keys=True) if options["as_json"] else ""
+            click.echo(as_json or _words(found, folder / found.name))
+            write_profile(folder, found)  # only now, so that a measurement that cannot be written is not lost
     sys.exit(1 if failed else 0)
 
 
@@ -132,8 +134,8 @@ def _cell_options(options: ProfileOptions) -> CellOptions:
 
 def _measured(
     side: Side, cell: Cell, cell_options: CellOptions, options: ProfileOptions, folder: Path, say: Callable[[str], None]
-) -> tuple[CostProfile, Path]:
-    """A measurement and its file: a new one, or an existing one of the same code on the same machine."""
+) -> CostProfile:
+    """A new measurement, or a stored one of the same code on the same machine."""
     Home.of_user().share_data(sides.folder_of(side, cell) / "cache")
     known = [] if options["force"] else read_profiles(folder)[0]
     found = costs.measure(side, cell, cell_options, repetitions=options["repetitions"], known=known, listener=say)
@@ -144,7 +146,7 @@ def _measured(
             "lower bounds. Measure again (--force) when the machine is idle.",
             err=True,
         )
-    return found, write_profile(folder, found)
+    return found
 
 
 def _words(found: CostProfile, path: Path) -> str:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from store.test_profiles import made
+from support.sample_records import record
 
 from compbench.cli.main import main
 from compbench.gate import costs, sides
 from compbench.gate.sides import CellOptions, Side
 from compbench.gate.suite import Cell
-from compbench.store.profiles import FEWEST
+from compbench.store.profiles import FEWEST, CostProfile
 from compbench.system.errors import CompbenchError
 
 SLEEPER = '''"""Sleeps 20 ms a step and 60 ms a request; its first request takes much longer."""
@@ -144,6 +146,18 @@ def test_a_profile_takes_what_runs_made_of_the_data(tmp_path: Path, monkeypatch)
     monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
     assert CliRunner().invoke(main, ["profile", "--method", "mono", "--task", "gmm-id"]).exit_code == 1
     assert found == [b"once"]
+
+
+def test_a_measurement_that_cannot_be_written_is_printed(tmp_path: Path, monkeypatch) -> None:
+    found = made(record())
+    (tmp_path / "profiles").touch()  # a file where the folder should be
+    monkeypatch.setattr(costs, "measure", lambda *_, **__: found)
+    monkeypatch.setattr(costs.alone.__wrapped__, "__defaults__", (tmp_path,))
+    monkeypatch.setenv("COMPBENCH_HOME", str(tmp_path))
+    result = CliRunner().invoke(main, ["profile", "--method", "mono", "--task", "gmm-id", "--json"])
+    assert result.exit_code == 2
+    assert CostProfile.model_validate_json(result.stdout) == found
+    assert "could not write" in result.stderr
 
 
 HOLDER = """
