@@ -398,9 +398,18 @@ def _check_classes(group: object, kind: Kind) -> None:
 
 def _missing(error: ModuleNotFoundError, entry: Entry) -> tuple[State, str]:
     """State and reason of a plugin whose import is missing: broken if the plugin's own module is missing, else incompatible."""
-    missing = (error.name or "").split(".")[0]
+    name = error.name or ""
+    missing = name.split(".")[0]
     if missing == entry.module.split(".")[0]:
         return "broken", f"its own module '{error.name}' is missing; reinstall {entry.distribution}."
-    own = entry.distribution
-    line = "pip install 'compbench[run]'" if missing in ("torch", "numpy", "safetensors", "h5py") else f"pip install {own}"
+    if not missing:
+        return "broken", f"{type(error).__name__}: {error}"
+    if missing != name and importlib.util.find_spec(missing) is not None:
+        return "broken", f"imports '{name}', and the installed '{missing}' has no such module."
+    if missing in ("torch", "numpy", "safetensors", "h5py"):
+        line = "pip install 'compbench[run]'"
+    elif entry.version == "file":
+        line = f"install the package that has it, often by `pip install {missing}`"
+    else:
+        line = f"pip install {entry.distribution}"
     return "incompatible", f"needs package '{missing}', which is not installed: {line}"

@@ -67,7 +67,10 @@ def test_a_good_file_is_ok(plugin) -> None:
     [
         ("raise ValueError('no luck')", "broken", "ValueError: no luck"),
         ("import sys; sys.exit(3)", "broken", "SystemExit"),
-        ("import a_package_that_no_one_has", "incompatible", "pip install"),
+        ("import a_package_that_no_one_has", "incompatible", "by `pip install a_package_that_no_one_has`"),
+        ("import json.nothing", "broken", "imports 'json.nothing', and the installed 'json' has no such module"),
+        ("import compbench.flow.netz", "broken", "imports 'compbench.flow.netz', and the installed 'compbench' has no such"),
+        ("raise ModuleNotFoundError('no luck')", "broken", "ModuleNotFoundError: no luck"),
         ("COMPBENCH_API = 99", "incompatible", "COMPBENCH_API 99"),
         ("@hookimpl\ndef compbench_method():\n    return ()", "broken", "misspelt hook"),
     ],
