@@ -12,7 +12,7 @@ from compbench.cli.names import names
 from compbench.cli.wrapping import paragraph, width_of_terminal, wrapped
 from compbench.registry.declared import OTHERS, by_family, data_here, declared, kind_of_data, missing_extra
 from compbench.registry.registry import KINDS, Entry, Registry
-from compbench.system.errors import suggest
+from compbench.system.errors import CompbenchError, suggest
 from compbench.system.home import Home
 
 SOURCES = (
@@ -47,6 +47,8 @@ def list_(word: str | None, matrix: bool, as_json: bool) -> None:
             "method, task, metric or executor", word, [*KINDS, *(name for kind in KINDS for name in registry.names(kind))]
         )
     if matrix:
+        if not found["methods"]:
+            raise CompbenchError(f"--matrix lists methods, and '{word}' names none; `compbench list --matrix` lists all of them.")
         _show_matrix({entry.name for entry in found["methods"]}, whole=not word, as_json=as_json)
         return
     if as_json:

@@ -45,6 +45,13 @@ def test_a_word_lists_what_has_it_in_its_name_summary_or_family(tmp_path: Path) 
     assert (done.exit_code, "Did you mean 'shapes3d-heavy'" in done.output) == (2, True)
 
 
+@pytest.mark.parametrize("word", ["gauss2d-fact-id", "tasks", "sw2"])
+def test_a_matrix_of_no_method_is_refused(word: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["list", word, "--matrix"], env={"COMPBENCH_HOME": str(tmp_path)})
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"--matrix lists methods, and '{word}' names none" in done.stderr
+
+
 def test_the_matrix_has_a_sign_a_family_and_reasons_for_a_method(tmp_path: Path) -> None:
     head, row, *why = output(tmp_path, "list", "low-rank", "--matrix").splitlines()
     signs = dict(zip(head.split()[1:], row.split()[1:], strict=True))
