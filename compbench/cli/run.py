@@ -70,7 +70,7 @@ class OneRunOptions(RunOptions):
 @threads_option
 @click.option("--dry-run", is_flag=True, help="Only print each run's identity, the name of its record, and whether it exists.")
 @click.option("--verbose", is_flag=True, help="Print all scores, counts and losses at the end, as `compbench show` does.")
-@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON; with --dry-run, what that prints.")
 def run(
     method: str,
     task: str,
@@ -116,7 +116,7 @@ def run(
     )
     check_request(requests[0], Registry(options["plugins"]))  # before a plan is printed
     if dry_run:
-        _foretell(_sealed(requests) if is_sealed else requests)
+        _foretell(_sealed(requests) if is_sealed else requests, as_json=as_json)
         return
     worst, seconds = 0, 0.0
     for request in requests:
@@ -198,12 +198,17 @@ def _refuse_several(method: str, task: str) -> None:
             raise CompbenchError(f"run takes one {kind}; for several: {command}")
 
 
-def _foretell(requests: Sequence[RunRequest]) -> None:
-    """Print each run's identity, and the name of its record and whether that exists."""
+def _foretell(requests: Sequence[RunRequest], *, as_json: bool) -> None:
+    """Print the identity of each run, and the name of its record and whether that exists; with `as_json` an object for each."""
     home = Home(Path(requests[0].home))
     with processes_of(home) as processes:
         for request in requests:
             spec, finished = look_up(request, processes)
             attempt = finished.record.attempt if finished else Store(home.records).next_attempt(spec, spec.identity)
+            name = name_of(spec, spec.identity, attempt)
+            if as_json:
+                facts = {"identity": spec.identity, "record": name, "seed": request.seed, "there": finished is not None}
+                click.echo(json.dumps(facts, sort_keys=True))
+                continue
             there = "is there" if finished else "none yet" if attempt == 1 else "none yet; earlier attempts failed"
-            click.echo(f"identity {spec.identity}\nrecord   {name_of(spec, spec.identity, attempt)} ({there})")
+            click.echo(f"identity {spec.identity}\nrecord   {name} ({there})")

@@ -34,6 +34,9 @@ def test_a_dry_run_says_identity_and_name_and_whether_it_is_there(tmp_path: Path
         f"identity {record(seed=2).identity}",
         f"record   {record(seed=2).name} (none yet)",
     ]
+    found = [json.loads(line) for line in CliRunner().invoke(main, [*arguments, "--json"]).stdout.splitlines()]
+    assert [one["there"] for one in found] == [True, False, False]
+    assert found[0] == {"identity": done.identity, "record": done.name, "seed": 0, "there": True}
     assert len(Store(tmp_path / "records").paths()) == 2
 
 
