@@ -8,6 +8,7 @@ from pathlib import Path
 from compbench.api.schemas import Record
 from compbench.diagnose.page import page
 from compbench.diagnose.summary import Summary
+from compbench.notebook.stored_model import check_trained
 from compbench.runner.isolated import answer_of, scratch
 from compbench.store.records import MAX_PICTURE_BYTES
 from compbench.system.errors import CompbenchError
@@ -30,7 +31,10 @@ def report(
     Raises:
         CompbenchError: the run has no weights here, or the model cannot be examined.
     """
+    check_trained(record)
     weights = home.runs / record.identity / "model.safetensors"
+    if not weights.is_file() and record.profile.parameters is None:
+        raise CompbenchError(f"{record.name} has no weights: the model of '{record.spec.method}' is not a network.")
     if not weights.is_file():
         raise CompbenchError(f"the weights of this run are not at {weights}; run it again here with --force.")
     with scratch() as folder:

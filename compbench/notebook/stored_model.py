@@ -83,6 +83,7 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
     show_records()
     home = Home.of_user()
     found = record if isinstance(record, Record) else read_record(Store(home.records).find(str(record)))
+    check_trained(found)
     defined = (Defined(method, Path(__file__)),) if method else ()
     files = tuple(map(Path, plugins))
     registry = Registry(files, defined) if defined else registry_of(found, files)
@@ -90,6 +91,12 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
     if (folder / WEIGHTS).is_file():
         home.share_data(folder / "cache")
     return rebuild(found, folder, home=home.root, registry=registry)
+
+
+def check_trained(record: Record) -> None:
+    """Raise CompbenchError if a record holds scores of somebody's samples or weights, of which compbench keeps no weights."""
+    if record.samples_only:
+        raise CompbenchError(f"{record.name} holds samples only: compbench saw no training, so there is no model to load.")
 
 
 def rebuild(record: Record, folder: Path, *, home: Path, registry: Registry) -> StoredModel:

@@ -3,8 +3,11 @@ import os
 
 import pytest
 from click.testing import CliRunner
+from support.sample_records import record as made
 
+from compbench.api.schemas import Profile
 from compbench.cli.main import main
+from compbench.store.records import Store
 
 SMALL = ["--set", "task.size=8", "--set", "task.first=3", "--set", "task.last=5", "--set", "budget.train_steps=3"]
 
@@ -174,3 +177,13 @@ def test_outputs_of_a_stochastic_task_are_compared_without_what_they_share(home)
         scores.append(found.scores["model"].superposition)
     assert scores[0] > 0.95
     assert scores[1] < 0.6
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"samples_only": True}, "holds samples only: compbench saw no training"), ({}, "the model of 'constant' is not a network")],
+)
+def test_a_record_without_weights_is_not_said_to_lack_them_here(tmp_path, more: dict, said: str) -> None:
+    path = Store(tmp_path).write(made(method="constant", more={"profile": Profile(parameters=None), **more}))
+    done = invoke(path)
+    assert (done.exit_code, said in done.stderr, "--force" in done.stderr) == (2, True, False), done.output

@@ -132,6 +132,11 @@ def test_a_stored_model_answers_conditions(ran: Record) -> None:
         model.sample([[1], [0, 1]])
 
 
+def test_a_record_of_samples_has_no_model_to_load() -> None:
+    with pytest.raises(CompbenchError, match="holds samples only: compbench saw no training"):
+        compbench.load(record(method="theirs", more={"samples_only": True}))
+
+
 def test_files_of_plugins_may_be_named_by_text(ran: Record, tmp_path: Path) -> None:
     file = tmp_path / "another.py"
     file.write_text('"""Another method."""')
