@@ -11,14 +11,19 @@ from compbench.api.interfaces import Method
 from compbench.api.schemas import Record, RunRequest
 from compbench.notebook.cell_source import source_of
 from compbench.notebook.record_view import plain_errors, show_records
+from compbench.registry.method_source import settings_class_of
 from compbench.registry.registry import Defined, Registry
 from compbench.registry.resolve import refuse_infinite
 from compbench.runner.one_run import run as run_request
-from compbench.system.errors import CompbenchError
+from compbench.system.errors import CompbenchError, suggest
 from compbench.system.files import Json
 from compbench.system.home import Home, scratch_folder
 
 ALONE = "give in_process=True: a method without a file runs in this process, without sandbox and time limit"
+
+OF_THE_MACHINE = ("device", "precision", "source", "threads", "time_limit", "home")
+OPTIONS = (*OF_THE_MACHINE, "plugins", "metrics", "keep_samples", "trace", "curve")
+"""The names of `options` of `run`."""
 
 
 @plain_errors
@@ -47,7 +52,8 @@ def run(
         seed, preset: seed and preset of the run.
         in_process: run everything in this process, where a debugger can stop.
         force: run again even if there is a finished record.
-        options: other fields of `RunRequest`: device, precision, source, time_limit, threads, plugins, keep_samples, home.
+        options: other fields of `RunRequest`: device, precision, source, time_limit, threads, plugins, metrics, keep_samples,
+            trace, curve, home.
         settings: settings of the method; `budget.NAME` and `task.NAME` as in `--set`.
 
     Raises:
@@ -56,6 +62,10 @@ def run(
     """
     show_records()
     own = dict(options or {})
+    for unknown in own.keys() - RunRequest.model_fields.keys():
+        raise suggest("option of a run", unknown, sorted(OPTIONS), listed=False)
+    if misplaced := next((name for name in settings if name in OPTIONS and not _has(method, name)), ""):
+        raise CompbenchError(f"'{misplaced}' is not a setting of the method but an option: options={{'{misplaced}': ...}}.")
     home = Path(str(own.pop("home", "") or Home.of_user().root))
     name = method if isinstance(method, str) else method.name
     refuse_infinite(settings)
@@ -76,3 +86,11 @@ def run(
         file.write_text(source_of(method))
         registry = Registry(defined=(Defined(replace(method, shared_fit=None), file),))
         return run_request(request, force=True, in_process=True, registry=registry).record
+
+
+def _has(method: str | Method, name: str) -> bool:
+    """Whether a method has a setting of this name, as far as that is known without importing it."""
+    if isinstance(method, Method):
+        return name in method.settings.model_fields
+    known = settings_class_of(Registry().entry("methods", method)) if method in Registry().names("methods") else None
+    return known is None or name in known.model_fields

@@ -119,9 +119,9 @@ def as_conditions(space: FactorSpace, conditions: Tensor | Sequence[Sequence[int
     except (TypeError, ValueError, RuntimeError) as error:
         raise CompbenchError(f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}: {error}.") from error
     if condition.ndim != 2 or condition.shape[1] != len(space) or condition.is_floating_point():
-        raise CompbenchError(
-            f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}; got {tuple(condition.shape)}."
-        )
+        kind = "floating-point numbers " if condition.numel() and condition.is_floating_point() else ""
+        found = f"{kind}{tuple(condition.shape)}"
+        raise CompbenchError(f"conditions are whole numbers (B, {len(space)}) of {', '.join(space.names)}; got {found}.")
     sizes = torch.tensor(space.sizes)
     if ((condition < -1) | (condition >= sizes)).any():
         ranges = ", ".join(f"{name} 0-{size - 1}" for name, size in zip(space.names, space.sizes, strict=True))

@@ -216,6 +216,24 @@ def test_conditions_that_are_no_whole_numbers_are_refused_in_one_line(conditions
         compbench.task("bump-center").render(conditions)
 
 
+def test_conditions_of_the_right_shape_are_said_to_be_of_the_wrong_type() -> None:
+    with pytest.raises(CompbenchError, match=r"got floating-point numbers \(1, 2\)"):
+        compbench.task("bump-center").render([[1.5, 2]])
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"device": "cpu"}, "'device' is not a setting of the method but an option: options={'device': ...}"),
+        ({"options": {"devise": "cpu"}}, "no option of a run named 'devise'. Did you mean 'device'"),
+        ({"options": {"nothing": 1}}, "no option of a run named 'nothing'. Known: curve, device"),
+    ],
+)
+def test_an_option_in_the_wrong_place_or_misspelt_is_named(facts: dict, message: str, home: Path) -> None:
+    with pytest.raises(CompbenchError, match=message):
+        compbench.run("naive-ode", "gauss2d-fact-id", preset="smoke", **facts)
+
+
 @pytest.mark.parametrize("facts", [{"preset": "fast"}, {"seed": -1}])
 def test_a_task_of_no_preset_or_seed_is_refused_as_a_run_is(facts: dict) -> None:
     with pytest.raises(CompbenchError, match="of the run: Input should be"):
