@@ -19,7 +19,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, get_args
 
 from compbench.system.errors import (
     CompbenchError,
@@ -33,7 +33,7 @@ from compbench.system.errors import (
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
     from torch import Tensor
 
 Content = TypeVar("Content", bound="BaseModel")
@@ -330,4 +330,22 @@ def read_toml(name: str, content: type[Content], *, folder: Path, option: str, k
     except RecursionError as error:
         raise CompbenchError(f"{path} is nested too deeply; such a file needs only a few levels.") from error
     except ValidationError as error:
-        raise CompbenchError(f"{path}: {first_of(error)}.") from error
+        unknown = _unknown_key(error, content)
+        raise CompbenchError(f"{path}: {unknown or f'{first_of(error)}.'}") from error
+
+
+def _unknown_key(error: ValidationError, content: type[BaseModel]) -> str:
+    """What to say of a key that a file may not have, with the keys that it may have; "" if something else is wrong."""
+    from pydantic import BaseModel
+
+    first = error.errors()[0]
+    if first["type"] != "extra_forbidden":
+        return ""
+    *place, name = first["loc"]
+    for part in place:
+        kind: object = content.model_fields[part].annotation if isinstance(part, str) else content
+        while not (isinstance(kind, type) and issubclass(kind, BaseModel)):  # tuple[Cell, ...]
+            kind = get_args(kind)[0]
+        content = kind
+    where = f"{'.'.join(map(str, place))}: " if place else ""
+    return f"{where}{suggest('key', str(name), sorted(content.model_fields), listed=False)}"

@@ -77,7 +77,8 @@ def test_the_papers_tables_have_its_grid() -> None:
     [
         ("[[quick]\n", "is not TOML"),
         ("[[quick]]\nmethods = 'fkc'\n", r"quick\.0\.tasks: Field required"),
-        ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nseed = 1\n", r"quick\.0\.seed: Extra inputs"),
+        ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nseed = 1\n", r"quick\.0: no key named 'seed'. Did you mean 'seeds'"),
+        ("grids = 1\n", r"mine.toml: no key named 'grids'. Known: paper, quick, smoke, standard, title\.$"),
         ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {b = []}\n", r"quick\.0\.set: .*b = \[\] has no value"),
         ("[[quick]]\nmethods = 'fkc'\ntasks = 'a'\nset = {b = [2024-01-01]}\n", r"quick\.0\.set: .*b has a date"),
         (
