@@ -306,6 +306,6 @@ def find_among(stores: Sequence[Store], text: str) -> Path:
     found = {path.name: path for store in reversed(stores) for path in store.matching(text)}
     if len(found) == 1:
         return next(iter(found.values()))
-    what = "no record" if not found else f"{len(found)} records"
     where = " and ".join(str(store.folder) for store in stores)
-    raise CompbenchError(f"{what} matching '{text}' in {where}; `compbench show` without a name lists them.")
+    what = f"{len(found)} records match '{text}' in {where}: name one" if found else f"no record matching '{text}' in {where}"
+    raise CompbenchError(f"{what}; `compbench show` without a name lists them.")

@@ -259,7 +259,7 @@ def _values(found: numpy.ndarray, event: Event, count: int, value_range: tuple[f
     if image and found.dtype == bool:
         found, value_range = found.astype(numpy.float32), value_range or (0.0, 1.0)
     if found.dtype.kind != "f" and not (image and (found.dtype == numpy.uint8 or (value_range and found.dtype.kind in "iu"))):
-        raise CompbenchError(f"samples must be floating point{', or uint8,' * image} got {found.dtype}.")
+        raise CompbenchError(f"samples must be floating point{' or uint8' * image}, got {found.dtype}.")
     values = numpy.ascontiguousarray(found, dtype=numpy.float32)
     finite = numpy.isfinite(values).reshape(count, -1).all(1)
     if not finite.all():

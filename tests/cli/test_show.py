@@ -46,6 +46,15 @@ def test_a_record_says_what_was_changed_where_and_how_far_it_is_vouched_for(show
     assert "doubted  speeds: the clocks disagree" in output
 
 
+def test_a_run_that_ended_before_its_threads_were_known_names_none(show, tmp_path: Path) -> None:
+    one = record(status="failed")
+    environment = one.environment.model_copy(update={"threads": 0, "cores": 2})
+    Store(tmp_path / "records").write(one.model_copy(update={"environment": environment}))
+    (line,) = (line for line in show(one.name).output.splitlines() if line.startswith("where"))
+    assert "2 cores" in line
+    assert "0 of" not in line
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [(("hidden",), "changed  hidden=64"), ((), "changed  no setting"), (None, "changed  not known")],

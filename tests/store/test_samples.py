@@ -145,7 +145,7 @@ NAN[1, 0] = numpy.nan
         ),
         ({"conditions": CONDITIONS - 1, "samples": VALUES}, VECTOR, "label -1 of 'hue' in row 0 is out of range"),
         ({"conditions": CONDITIONS * 1.5, "samples": VALUES}, VECTOR, "whole numbers, got float64"),
-        ({"conditions": CONDITIONS, "samples": VALUES.astype(int)}, VECTOR, "floating point got int64"),
+        ({"conditions": CONDITIONS, "samples": VALUES.astype(int)}, VECTOR, "floating point, got int64"),
         ({"conditions": CONDITIONS, "samples": 200 * numpy.ones((3, 3, 4, 4))}, IMAGE, "these reach 200"),
         ({"samples": VALUES}, VECTOR, "has no array 'conditions'; it holds samples"),
         ({"conditions": CONDITIONS, "samples": numpy.array([object()] * 3)}, VECTOR, "is not an npz file of arrays, or"),
