@@ -290,4 +290,7 @@ class CheckedSampler:
 
     def _wrong(self, what: str) -> CompbenchError:
         which = self._request.method
-        return CompbenchError(f"samples of '{which}' must {what} `compbench check {which}` says what its file has to change.")
+        entries = Registry(tuple(Path(file) for file in self._request.plugins)).entries("methods")
+        files = [entry.file.name for entry in entries if entry.name == which and entry.version == "file" and entry.file]
+        check = f"--plugin {files[0]}" if files else which
+        return CompbenchError(f"samples of '{which}' must {what} `compbench check {check}` says what its file has to change.")

@@ -167,7 +167,11 @@ def test_in_process_takes_threads_that_do_not_spin(home: Path, monkeypatch: pyte
         ({"fit": "os._exit(7)"}, "failed", "exit status 7"),
         ({"fit": "raise MemoryError('all gone')"}, "oom", "MemoryError"),
         ({"sample": "return request.x0 * float('nan')"}, "failed", "must be finite, 100.0%"),
-        ({"sample": "return request.x0[:, :1]"}, "failed", r"must have shape"),
+        (
+            {"sample": "return request.x0[:, :1]"},
+            "failed",
+            "must have shape (100, 2), got (100, 1). `compbench check --plugin naughty.py` says",
+        ),
         ({"sample": "return [1]"}, "failed", "returned a list"),
         ({"sample": "return model(request.x0)"}, "failed", "fit of 'naughty' returned None"),
         ({"sample": "raise RuntimeError('cannot sample')"}, "failed", "cannot sample"),
