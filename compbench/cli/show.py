@@ -297,9 +297,8 @@ def circumstances(record: Record, path: Path | None = None, plugins: Sequence[Pa
     machine = where.device if where.device != "cpu" else where.cpu or "unknown processor"
     began = record.started[:16].replace("T", " ")
     torch = f", torch {where.torch}" if where.torch else ""  # a run that ended before torch was loaded has no version
-    threads = (
-        f"{where.threads} of {where.cores} threads" if where.threads else f"{where.cores} cores"
-    )  # none is known of such a run
+    known = f"{where.threads} of {where.cores} threads"
+    threads = known if where.threads else f"{where.cores} cores"  # the same for threads
     yield "where", f"{began} UTC, {machine}, {threads}{shared}{torch}"
     if record.profile.distrust:
         yield "doubted", f"speeds: {record.profile.distrust}"
