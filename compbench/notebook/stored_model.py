@@ -94,7 +94,7 @@ def load(record: Record | Path | str, *, method: Method | None = None, plugins: 
 
 
 def check_trained(record: Record) -> None:
-    """Raise CompbenchError if a record holds scores of somebody's samples or weights, of which compbench keeps no weights."""
+    """Raise CompbenchError if a record holds scores of given samples or weights, of which compbench keeps no weights."""
     if record.samples_only:
         raise CompbenchError(f"{record.name} holds samples only: compbench saw no training, so there is no model to load.")
 

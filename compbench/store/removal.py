@@ -144,7 +144,7 @@ def remove(home: Home, one: Removal) -> None:
 def _alone(home: Home, one: Removal) -> Iterator[None]:
     """Hold the lease of the record's run, where the run is known.
 
-    On a full disk no lease can be written.  Then nobody holds it, or `take` would have raised Busy, and no run can begin.
+    On a full disk no lease can be written.  Then no process holds it, or `take` would have raised Busy, and no run can begin.
     """
     try:
         identity = read_record(one.path).identity
