@@ -61,7 +61,7 @@ def board(
 def _show(material: Material, problems: Sequence[Problem], task: str, output: Path, figures: Path | None) -> None:
     """Print the ranking, write the requested figures and, unless a single task was requested, write the board."""
     for problem in problems:
-        click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
+        click.echo(problem.passed_over, err=True)
     found = answers(material)
     _print(found, task)
     if figures is not None:

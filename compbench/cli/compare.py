@@ -81,7 +81,7 @@ def compare(
     names = {name for name, parts in runs.items() if a in methods and _fits(parts, (a, b), task, preset)}
     material, problems = _together(stores, names)
     for problem in problems:
-        click.echo(f"passed over: {problem.path.name} {problem.reason}", err=True)
+        click.echo(problem.passed_over, err=True)
     if a in methods:
         found = compare_methods(*_chosen(material, task, preset, (a, b)), a, b, material.costs)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import os
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from compbench.data.sources import DataSource, SourceFile, file_hash, note_sha256, noted_sha256
-from compbench.system.errors import CompbenchError, remedy
+from compbench.system.errors import CompbenchError, is_of_full_disk, remedy
 from compbench.system.files import lock
 
 BLOCK = 2**20
@@ -166,7 +165,7 @@ def _download(file: SourceFile, url: str, part: Path, progress: Progress) -> Non
             if error.code < 500 and error.code != 429:
                 raise _MirrorFailed(reason) from error
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_of_full_disk(error):
                 raise CompbenchError(
                     f"the disk of {part.parent} is full, and {_size(part)} bytes of {file.name} are kept; "
                     "make room and run the command again."

@@ -33,9 +33,9 @@ def report(
     """
     check_trained(record)
     weights = home.runs / record.identity / "model.safetensors"
-    if not weights.is_file() and record.profile.parameters is None:
-        raise CompbenchError(f"{record.name} has no weights: the model of '{record.spec.method}' is not a network.")
     if not weights.is_file():
+        if record.profile.parameters is None:
+            raise CompbenchError(f"{record.name} has no weights: the model of '{record.spec.method}' is not a network.")
         raise CompbenchError(f"the weights of this run are not at {weights}; run it again here with --force.")
     with scratch() as folder:
         publish(path, folder / f"{record.name}.json")

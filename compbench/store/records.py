@@ -46,6 +46,11 @@ class Problem(NamedTuple):
     path: Path
     reason: str
 
+    @property
+    def passed_over(self) -> str:
+        """The line of a command that leaves the file out."""
+        return f"passed over: {self.path.name} {self.reason}"
+
 
 def read_record(path: Path) -> Record:
     """The record in a file.

@@ -8,7 +8,6 @@ and the next run of that spec deletes them.  A full disk does not stop a removal
 from __future__ import annotations
 
 import contextlib
-import errno
 import glob
 import os
 import re
@@ -20,13 +19,11 @@ from typing import NamedTuple
 from compbench.store.lease import Busy, take
 from compbench.store.listing import glimpse
 from compbench.store.records import RESERVED, Store, read_record
-from compbench.system.errors import CompbenchError, Unwritable
+from compbench.system.errors import CompbenchError, Unwritable, is_of_full_disk
 from compbench.system.files import remove_tree
 from compbench.system.home import Home
 
 IDENTITY = re.compile(r"[0-9a-f]{12}")
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk and of a used-up quota."""
 UNKNOWN = "unreadable"
 """The status of a file that cannot be read as a record."""
 
@@ -158,7 +155,7 @@ def _alone(home: Home, one: Removal) -> Iterator[None]:
     except Busy as busy:
         raise Busy(busy.path, busy.holder, f"{one.path.stem} is under way again ({busy.holder}): stop that run first.") from busy
     except Unwritable as error:
-        if getattr(error.__cause__, "errno", None) not in FULL:
+        if not is_of_full_disk(error.__cause__):
             raise
         yield
         return

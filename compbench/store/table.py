@@ -96,7 +96,7 @@ def read_store(folder: Path) -> tuple[list[Record], list[str]]:
     if not folder.is_dir():
         raise CompbenchError(f"there is no folder {folder}: name a folder of records, or run something first (`compbench run`).")
     found, problems = read_records(Store(folder).paths())
-    return found, [f"passed over: {problem.path.name} {problem.reason}" for problem in problems]
+    return found, [problem.passed_over for problem in problems]
 
 
 def frame(found: Sequence[Record]) -> DataFrame:

@@ -97,6 +97,11 @@ def blames_the_content(error: Exception) -> bool:
     return not (numbered or isinstance(error, FileNotFoundError) or RUSTS_NUMBER.search(str(error)))
 
 
+def is_of_full_disk(error: BaseException | None) -> bool:
+    """Whether an error says that a disk is full or a quota used up."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def brief(error: Exception) -> str:
     """An error's message in one line of at most 80 characters, or its type."""
     return " ".join(str(error).split())[:80] or type(error).__name__
