@@ -25,6 +25,7 @@ parameters of `factored`, with ten 10.0 times.  A silo cannot see the data of ot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -69,15 +70,19 @@ class LabelPrior(nn.Module):
         super().__init__()
         total = counts[:, : sizes[0]].sum(1, keepdim=True).double()
         self.shares: Tensor
+        self.lacks: Tensor
         self.within: Tensor
         self.register_buffer("shares", (total / total.sum()).log().float()[:, 0])  # (n,)
-        self.register_buffer("within", (counts.double() / total.clamp(min=1)).log().float())  # (n, sum of sizes)
+        self.register_buffer("lacks", counts == 0)  # (n, sum of sizes); its logarithm is not stored, because weights are finite
+        within = (counts.double() / total.clamp(min=1)).log().float()
+        self.register_buffer("within", within.masked_fill(self.lacks, 0.0))  # (n, sum of sizes)
         self.offsets = [sum(sizes[:k]) for k in range(len(sizes))]
 
     def forward(self, conditions: Tensor) -> Tensor:
         """(K, B, F) -> (n, K, B)."""
         places = conditions.clamp(min=0) + numbers(tuple(self.offsets), conditions.device, torch.long)
-        found = torch.where(conditions == NULL, 0.0, self.within[:, places]).sum(-1)  # (n, K, B)
+        within = self.within.masked_fill(self.lacks, -math.inf)
+        found = torch.where(conditions == NULL, 0.0, within[:, places]).sum(-1)  # (n, K, B)
         return self.shares[:, None, None] + torch.where(found.isfinite().any(0), found, 0.0)
 
 

@@ -64,3 +64,4 @@ def test_an_expert_has_the_share_of_its_silos_examples_with_the_value() -> None:
     assert shares(-1, 0) == [1.0, 0.0]
     assert shares(1, 1) == pytest.approx([1 * 15 / 30 / (15 / 30 + 5 * 10 / 10), 5 / (15 / 30 + 5)])
     assert shares(-1, 2) == pytest.approx([30 / 40, 10 / 40])  # no silo has it
+    assert all(value.isfinite().all() for value in prior.state_dict().values())  # as `compbench check` demands of stored weights
