@@ -34,7 +34,7 @@ def is_running(pid: int) -> bool:
     """Whether a process runs; one that was killed may stay a zombie until someone waits for it."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
         return False
     return state not in "ZX"
 

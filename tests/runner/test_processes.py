@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from runner.test_one_run import is_running
 
 from compbench.api.schemas import RunRequest
 from compbench.runner import processes
@@ -47,14 +48,7 @@ def begun(home: Path) -> list[int]:
 
 
 def running(pids: list[int]) -> list[int]:
-    found = []
-    for pid in pids:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX":
-                found.append(pid)
-        except (FileNotFoundError, ProcessLookupError):  # gone, before the file was opened or after
-            continue
-    return found
+    return [pid for pid in pids if is_running(pid)]
 
 
 def test_a_child_that_ignores_sigterm_is_killed_with_what_it_started(stubborn: RunRequest, tmp_path: Path, monkeypatch) -> None:
